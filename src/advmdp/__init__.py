@@ -1,0 +1,52 @@
+"""advmdp: online learning in adversarial Markov decision processes."""
+
+from advmdp import confidence, errors, occupancy
+from advmdp.adversaries import Adversary, make_adversary
+from advmdp.episodes import Episode, play
+from advmdp.errors import (
+    CorruptCheckpointError,
+    InvalidEpisodeError,
+    InvalidMDPError,
+    InvalidSpecError,
+)
+from advmdp.experiments import RunResult, run
+from advmdp.layered import (
+    LayeredMDP,
+    LinearMixtureMDP,
+    LinearMixtureModel,
+    TabularModel,
+    load_mdp,
+)
+from advmdp.learners import Learner, load_learner, make_learner
+from advmdp.registry import adversaries, learners, worlds
+from advmdp.worlds import make_world
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Adversary",
+    "CorruptCheckpointError",
+    "Episode",
+    "InvalidEpisodeError",
+    "InvalidMDPError",
+    "InvalidSpecError",
+    "LayeredMDP",
+    "Learner",
+    "LinearMixtureMDP",
+    "LinearMixtureModel",
+    "RunResult",
+    "TabularModel",
+    "adversaries",
+    "confidence",
+    "errors",
+    "learners",
+    "load_learner",
+    "load_mdp",
+    "make_adversary",
+    "make_learner",
+    "make_world",
+    "occupancy",
+    "play",
+    "run",
+    "worlds",
+]

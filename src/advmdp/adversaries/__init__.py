@@ -1,0 +1,22 @@
+"""Loss sequences: what the environment charges in each episode, oblivious or reacting."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from advmdp.adversaries.base import Adversary
+from advmdp.adversaries.fixed import Fixed
+from advmdp.adversaries.stochastic import Stochastic
+from advmdp.adversaries.switching import Switching
+from advmdp.layered import LayeredMDP, TabularModel
+from advmdp.registry import adversaries
+
+__all__ = ["Adversary", "Fixed", "Stochastic", "Switching", "adversaries", "make_adversary"]
+
+
+def make_adversary(
+    name: str, mdp: LayeredMDP | TabularModel, episodes: int, *, seed: int = 0, **options: Any
+) -> Adversary:
+    """Build an adversary by name; ``advmdp list`` prints the names with their options."""
+    adversary: Adversary = adversaries.make(name, mdp, episodes, seed=seed, **options)
+    return adversary

@@ -1,0 +1,39 @@
+"""What every adversary has."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from advmdp.errors import InvalidSpecError
+from advmdp.layered import FloatArray, IntArray, LayeredMDP, Layers, TabularModel
+
+
+class Adversary:
+    """A sequence of loss tables with entries in [0, 1].
+
+    A subclass defines :meth:`losses` (a list over layers of ``(S_h, A)``) or, cheaper inside the simulator,
+    :meth:`flat_losses` (the same as one flat vector; see :class:`advmdp.layered.Layers`).
+    """
+
+    #: Oblivious: the losses of episode k depend on k and the seed alone, and may be asked for in any order.
+    #: Otherwise they also depend on what :meth:`observe` was told, and are asked for in order.
+    oblivious: ClassVar[bool] = True
+
+    def __init__(self, mdp: LayeredMDP | TabularModel, episodes: int) -> None:
+        if not episodes >= 1:
+            raise InvalidSpecError(f"episodes is {episodes}, should be at least 1")
+        self.layers: Layers = mdp.layers
+        self.episodes = int(episodes)
+
+    def losses(self, k: int) -> list[FloatArray]:
+        """The losses of episode k (from 0)."""
+        return self.layers.split(self.flat_losses(k))
+
+    def flat_losses(self, k: int) -> FloatArray:
+        """The losses of episode k as one vector over pairs; not to be changed by the caller."""
+        if type(self).losses is Adversary.losses:
+            raise NotImplementedError(f"{type(self).__name__} should define losses or flat_losses")
+        return self.layers.flatten(self.losses(k), "losses")
+
+    def observe(self, states: IntArray, actions: IntArray) -> None:
+        """Be told the trajectory of the episode that ended; only reacting adversaries listen."""

@@ -1,0 +1,169 @@
+"""The command line."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Table
+
+from advmdp import __version__
+from advmdp.errors import InvalidSpecError
+from advmdp.experiments import Comparison, compare
+from advmdp.registry import Registry, adversaries, learners, worlds
+from advmdp.report import comparison_figure
+
+app = typer.Typer(
+    help="Online learning in adversarial Markov decision processes.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"advmdp {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print it.")
+    ] = False,
+) -> None:
+    """Online learning in adversarial Markov decision processes."""
+
+
+@app.command("compare")
+def compare_command(
+    worlds_option: Annotated[
+        str, typer.Option("--worlds", help="World names, separated by commas.")
+    ] = "random-mixture,grid",
+    adversaries_option: Annotated[
+        str, typer.Option("--adversaries", help="Adversary names, separated by commas.")
+    ] = "stochastic,switching",
+    learners_option: Annotated[
+        str, typer.Option("--learners", help="Learner names, separated by commas.")
+    ] = "uniform,ftl,hindsight",
+    episodes: Annotated[int, typer.Option(min=1, help="Episodes per run, K.")] = 3000,
+    seeds: Annotated[int, typer.Option(min=1, help="Runs with different seeds.")] = 5,
+    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("runs/compare"),
+    quick: Annotated[bool, typer.Option("--quick", help="300 episodes and 2 seeds.")] = False,
+) -> None:
+    """Compare learners on worlds against the same losses: a table, a figure, and the data.
+
+    Example: `advmdp compare --worlds grid --learners uniform,ftl --episodes 1000`
+    """
+    if quick:
+        episodes, seeds = 300, 2
+    names = {
+        registry.kind: _names(registry, text)
+        for registry, text in (
+            (worlds, worlds_option),
+            (adversaries, adversaries_option),
+            (learners, learners_option),
+        )
+    }
+    console = Console()
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("")
+        result = compare(
+            names["world"],
+            names["adversary"],
+            names["learner"],
+            episodes=episodes,
+            seeds=seeds,
+            report=lambda what, done, total: bar.update(task, description=what, completed=done, total=total),
+        )
+    console.print(_comparison_table(result, episodes, seeds))
+    out.mkdir(parents=True, exist_ok=True)
+    result.frame.to_parquet(out / "regret.parquet", index=False)
+    comparison_figure(result.frame).savefig(out / "regret.png", dpi=150)
+    console.print(f"figure: {out / 'regret.png'}", soft_wrap=True)
+    console.print(f"data:   {out / 'regret.parquet'}", soft_wrap=True)
+
+
+@app.command("list")
+def list_command() -> None:
+    """List worlds, adversaries and learners with their options.
+
+    Example: `advmdp list`
+    """
+    console = Console()
+    for registry in (worlds, adversaries, learners):
+        table = Table(title=f"{registry.group.removeprefix('advmdp.')}", title_justify="left")
+        table.add_column("name", style="bold", no_wrap=True)
+        if registry is learners:
+            table.add_column("feedback")
+            table.add_column("transition")
+        table.add_column("what it is")
+        table.add_column("options")
+        for name in registry.names():
+            entry = registry.get(name)
+            setting = (
+                [getattr(entry, "feedback", "?"), getattr(entry, "transition", "?")]
+                if registry is learners
+                else []
+            )
+            summary = (inspect.getdoc(entry) or "").split("\n\n")[0].replace("\n", " ")
+            table.add_row(name, *setting, summary.replace("``", ""), _options(registry, name))
+        console.print(table)
+
+
+def _names(registry: Registry[Any], text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    try:
+        for name in names:
+            registry.get(name)
+        if not names:
+            raise InvalidSpecError(f"no {registry.kind} given; there are: {registry.names()}")
+    except InvalidSpecError as error:
+        raise typer.BadParameter(str(error)) from error
+    return names
+
+
+def _options(registry: Registry[Any], name: str) -> str:
+    return ", ".join(
+        option if default is inspect.Parameter.empty else f"{option}={default!r}"
+        for option, default in registry.options(name).items()
+    )
+
+
+def _comparison_table(result: Comparison, episodes: int, seeds: int) -> Table:
+    table = Table(
+        title=f"regret after {episodes:,} episodes, mean of {seeds} seeds and 95% Student-t interval",
+        title_justify="left",
+    )
+    table.add_column("world / adversary", no_wrap=True)
+    table.add_column("learner", no_wrap=True)
+    for column in ("regret", "of uniform's", "episodes/s"):
+        table.add_column(column, justify="right", no_wrap=True)
+    previous = ""
+    for row in result.table().to_dict("records"):
+        problem = f"{row['world']} / {row['adversary']}"
+        if previous and problem != previous:
+            table.add_section()
+        interval = "" if math.isnan(row["half_width"]) else f" ± {row['half_width']:,.1f}"
+        ratio = row["ratio_to_uniform"]
+        table.add_row(
+            "" if problem == previous else problem,
+            str(row["learner"]),
+            f"{_tidy(row['regret']):,.1f}{interval}",
+            "" if math.isnan(ratio) else f"{_tidy(ratio):.2f}",
+            f"{row['episodes_per_second']:,.0f}",
+        )
+        previous = problem
+    return table
+
+
+def _tidy(value: float) -> float:
+    """Rounding errors below what is printed become a plain zero, not a negative one."""
+    return value if abs(value) > 1e-6 else 0.0

@@ -1,0 +1,195 @@
+"""Ellipsoids of mixture parameters: the confidence set of linear mixture models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import nnls
+
+from advmdp.confidence.base import (
+    ROUNDING,
+    ConfidenceSet,
+    Table,
+    layer_sizes_of,
+    reachable_states,
+    reject,
+    row_tables,
+)
+from advmdp.errors import InvalidMDPError
+
+if TYPE_CHECKING:
+    from advmdp.solvers.reduction import ReducedEllipsoid
+
+
+class EllipsoidSet(ConfidenceSet):
+    """Rows {Phi^T theta : |theta - centre|_Lambda <= radius, a distribution}, theta free per pair.
+
+    ``features[h]`` is (S_h, A, S_{h+1}, d), ``centres[h]`` is (d,), ``grams[h]`` is Lambda_h (d, d),
+    and ``radius`` one number or one per layer. ``simplex=True`` adds theta >= 0, for mixtures of d
+    simulators. The terminal layer's features, centre and Gram matrix are ignored.
+    """
+
+    def __init__(
+        self,
+        features: Sequence[ArrayLike],
+        centres: Sequence[ArrayLike],
+        grams: Sequence[ArrayLike],
+        radius: ArrayLike,
+        simplex: bool = False,
+    ) -> None:
+        self.features = row_tables("features", features, extra=1)
+        self.layer_sizes = layer_sizes_of(self.features)
+        self.n_actions = self.features[0].shape[1]
+        self.dim = self.features[0].shape[3]
+        self.simplex = simplex
+        if simplex:
+            for h, table in enumerate(self.features[:-1]):
+                wrong = table < 0.0
+                reject(f"features[{h}]", h, table, wrong, "non-negative when simplex=True")
+        # A row that starts in a reachable state can put mass where its feature is not zero.
+        self.reachable = reachable_states([(table != 0.0).any(axis=3) for table in self.features])
+        self.centres, self.grams = self._checked_estimate(centres, grams)
+        self.radius = self._per_layer(radius)
+        self.flat_features = np.concatenate([table.ravel() for table in self.features[:-1]] or [[]])
+        self._reduced: ReducedEllipsoid | None = None
+
+    def _checked_estimate(
+        self, centres: Sequence[ArrayLike], grams: Sequence[ArrayLike]
+    ) -> tuple[list[Table], list[Table]]:
+        for name, given in (("centres", centres), ("grams", grams)):
+            if len(given) != self.horizon:
+                raise InvalidMDPError(
+                    f"{name} has {len(given)} layers; features has {self.horizon}"
+                )
+        checked_centres = [np.ascontiguousarray(centre, dtype=np.float64) for centre in centres]
+        checked_grams = [np.ascontiguousarray(gram, dtype=np.float64) for gram in grams]
+        for h, (centre, gram) in enumerate(zip(checked_centres, checked_grams, strict=True)):
+            if centre.shape != (self.dim,) or gram.shape != (self.dim, self.dim):
+                raise InvalidMDPError(
+                    f"centres[{h}] has shape {centre.shape} and grams[{h}] {gram.shape}; they must "
+                    f"be ({self.dim},) and ({self.dim}, {self.dim})"
+                )
+            if h == self.horizon - 1:
+                continue
+            if not np.isfinite(centre).all():
+                raise InvalidMDPError(
+                    f"centres[{h}] = {centre}: layer {h} needs finite coordinates"
+                )
+            if not np.isfinite(gram).all() or not np.allclose(gram, gram.T, rtol=1e-10, atol=0.0):
+                raise InvalidMDPError(f"grams[{h}] (layer {h}) must be finite and symmetric")
+            try:
+                np.linalg.cholesky(gram)
+            except np.linalg.LinAlgError:
+                raise InvalidMDPError(
+                    f"grams[{h}] (layer {h}) must be positive definite; its smallest eigenvalue is "
+                    f"{np.linalg.eigvalsh(gram)[0]:.3g}"
+                ) from None
+        return checked_centres, checked_grams
+
+    def _per_layer(self, radius: ArrayLike) -> Table:
+        values = np.asarray(radius, dtype=np.float64)
+        if values.shape not in ((), (self.horizon,)):
+            raise InvalidMDPError(
+                f"radius has shape {values.shape}; it must be one number or one per layer "
+                f"({self.horizon})"
+            )
+        values = np.array(np.broadcast_to(values, self.horizon))
+        for h, value in enumerate(values):
+            if not (np.isfinite(value) and value >= 0.0):
+                raise InvalidMDPError(
+                    f"radius at layer {h} is {value}; it must be finite and not negative"
+                )
+        return values
+
+    def with_estimate(
+        self, centres: list[Table], grams: list[Table], radius: float | Table
+    ) -> Self:
+        """The set of a new estimate, trusted to be of this shape and valid: what a learner calls.
+
+        Features, and what follows from them alone, are shared with this set.
+        """
+        new = copy(self)
+        new.centres, new.grams = centres, grams
+        new.radius = np.full(self.horizon, radius, dtype=np.float64)
+        new._reduced = None
+        return new
+
+    def enlarged(self, multiple: float) -> Self:
+        return self.with_estimate(self.centres, self.grams, multiple * self.radius)
+
+    @property
+    def reduced(self) -> ReducedEllipsoid:
+        """The row sets in the form that the solvers work on; computed once per set."""
+        if self._reduced is None:
+            from advmdp.solvers.reduction import reduce_ellipsoid
+
+            self._reduced = reduce_ellipsoid(self)
+        return self._reduced
+
+    def _smallest_multiples(self) -> list[Table]:
+        """Per pair (S_h, A): the smallest multiple of the radius that leaves it a valid row."""
+        multiples = []
+        start = 0
+        for size in self.layer_sizes[:-2]:
+            blocks = self.reduced.smallest[start : start + size * self.n_actions]
+            multiples.append(blocks.reshape(self.n_actions, size).T)
+            start += len(blocks)
+        return [*multiples, np.zeros((self.layer_sizes[-2], self.n_actions))]
+
+    def empty_pairs(self) -> NDArray[np.intp]:
+        return self._list_pairs(
+            [multiple > 1.0 + ROUNDING for multiple in self._smallest_multiples()]
+        )
+
+    def smallest_radius_multiple(self) -> float:
+        return max(
+            float(multiple[reached].max(initial=0.0))
+            for multiple, reached in zip(self._smallest_multiples(), self.reachable, strict=False)
+        )
+
+    def contains(self, kernels: Sequence[ArrayLike], tolerance: float = 1e-9) -> bool:
+        rows = self._row_tables("kernels", kernels)
+        for h in range(self.horizon - 1):
+            for s in np.flatnonzero(self.reachable[h]):
+                for a in range(self.n_actions):
+                    if self._distance_to_row(h, s, a, rows[h][s, a]) > tolerance:
+                        return False
+        return True
+
+    def _distance_to_row(self, h: int, s: int, a: int, row: Table) -> float:
+        """Euclidean distance of a row from this pair's set (a distribution is not assumed).
+
+        The nearest point solves min |Phi^T theta - row|^2 + mu |theta - centre|_Lambda^2 (theta >= 0)
+        for the least mu that keeps theta in the ellipsoid; its norm falls as mu grows.
+        """
+        phi, centre = self.features[h][s, a], self.centres[h]
+        factor = np.linalg.cholesky(self.grams[h]).T
+        radius = float(self.radius[h])
+        off_simplex = max(abs(float(row.sum()) - 1.0), -float(row.min()), 0.0)
+
+        def nearest(mu: float) -> tuple[float, float]:
+            matrix = np.vstack([phi, np.sqrt(mu) * factor])
+            target = np.concatenate([row, np.sqrt(mu) * (factor @ centre)])
+            if self.simplex:
+                theta = nnls(matrix, target)[0]
+            else:
+                theta = np.linalg.lstsq(matrix, target, rcond=None)[0]
+            return float(np.linalg.norm(factor @ (theta - centre))), float(
+                np.linalg.norm(phi @ theta - row)
+            )
+
+        scale = max(float(np.abs(phi).max()) ** 2, 1e-300) / float(self.grams[h].trace())
+        low, high = np.log(scale) - 60.0, np.log(scale) + 60.0
+        norm, distance = nearest(np.exp(low))
+        if norm > radius:
+            for _ in range(80):
+                middle = 0.5 * (low + high)
+                norm, distance = nearest(np.exp(middle))
+                low, high = (middle, high) if norm > radius else (low, middle)
+            distance = nearest(np.exp(high))[1]
+        return max(distance, off_simplex)
+

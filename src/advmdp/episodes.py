@@ -1,0 +1,240 @@
+"""An episode as a learner sees it, the rules that it must obey, and the simulator that plays one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from advmdp._compiled import kernel
+from advmdp.errors import InvalidEpisodeError, InvalidMDPError
+from advmdp.layered import FloatArray, IntArray, LayeredMDP, Layers
+from advmdp.occupancy import check_policy
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Episode:
+    """What was seen in one episode.
+
+    Parameters
+    ----------
+    states
+        The visited state of each layer, H numbers, or H + 1 with the terminal one.
+    actions
+        The action taken in each layer, H numbers.
+    losses
+        The loss suffered in each layer, H numbers in [0, 1].
+    loss_table
+        With full information: the losses of all pairs, a list over layers of ``(S_h, A)``.
+    index
+        Number of the episode, from 0; if given, a learner notices lost and repeated episodes.
+    """
+
+    states: ArrayLike
+    actions: ArrayLike
+    losses: ArrayLike
+    loss_table: Sequence[ArrayLike] | None = None
+    index: int | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CheckedEpisode:
+    """An episode that passed :func:`check_episode`, as arrays: what a learner's update works on."""
+
+    states: IntArray
+    actions: IntArray
+    losses: FloatArray
+    #: Flat index of each visited pair.
+    pairs: IntArray
+    #: Flat losses of all pairs, with full information.
+    loss_table: FloatArray | None
+
+
+def check_episode(
+    episode: Episode,
+    layers: Layers,
+    possible: Sequence[NDArray[np.bool_]] | None = None,
+    full_information: bool = False,
+) -> CheckedEpisode:
+    """Raise InvalidEpisodeError, naming what is wrong and where, unless an episode is possible."""
+    horizon = layers.horizon
+    states = _integers(episode.states, "states")
+    actions = _integers(episode.actions, "actions")
+    losses = _floats(episode.losses)
+    if states.size not in (horizon, horizon + 1):
+        raise InvalidEpisodeError(
+            f"states has {states.size} entries, should have {horizon} (or {horizon + 1} with the "
+            "terminal state)"
+        )
+    for what, array in (("actions", actions), ("losses", losses)):
+        if array.size != horizon:
+            raise InvalidEpisodeError(f"{what} has {array.size} entries, should have {horizon}")
+
+    pairs = np.empty(horizon, dtype=np.int64)
+    problem = index_pairs(
+        states, actions, losses, layers.size_array, layers.pair_offsets, layers.n_actions, pairs
+    )
+    if problem >= 0:
+        h, kind = divmod(int(problem), 3)
+        if kind == 0:
+            raise InvalidEpisodeError(
+                f"layer {h}: state {states[h]} does not exist, should be from 0 to {layers.sizes[h] - 1}"
+            )
+        where = f"layer {h}, state {states[h]}"
+        if kind == 1:
+            raise InvalidEpisodeError(
+                f"{where}: action {actions[h]} does not exist, should be from 0 to {layers.n_actions - 1}"
+            )
+        raise InvalidEpisodeError(f"{where}, action {actions[h]}: loss {losses[h]} is not a number in [0, 1]")
+    if possible is not None:
+        for h in range(horizon - 1):
+            if not possible[h][states[h], actions[h], states[h + 1]]:
+                raise InvalidEpisodeError(
+                    f"layer {h}, state {states[h]}, action {actions[h]}: next state {states[h + 1]} "
+                    "is impossible under the model"
+                )
+    table = None
+    if full_information:
+        table = _full_information(episode, layers, pairs, losses)
+    return CheckedEpisode(states[:horizon], actions, losses, pairs, table)
+
+
+def play(
+    mdp: LayeredMDP,
+    policy: Sequence[ArrayLike],
+    losses: Sequence[ArrayLike],
+    rng: np.random.Generator,
+    index: int | None = None,
+) -> Episode:
+    """Play one episode: H actions drawn from the policy, H transitions from the kernels.
+
+    Exactly 2 H numbers are drawn from ``rng``, whatever happens, so that two learners that are given equal
+    generators meet the same luck.  The whole loss table is in the episode; a bandit learner ignores it.
+    """
+    layers = mdp.layers
+    flat_policy = layers.flatten(policy, "policy")
+    check_policy(layers, flat_policy)
+    flat_losses = layers.loss_table(losses)
+    states = np.empty(layers.horizon, dtype=np.int64)
+    actions = np.empty(layers.horizon, dtype=np.int64)
+    observed = np.empty(layers.horizon)
+    simulate(
+        *mdp.flat_kernels,
+        layers.size_array,
+        layers.n_actions,
+        flat_policy,
+        flat_losses,
+        rng.random(2 * layers.horizon),
+        states,
+        actions,
+        observed,
+    )
+    return Episode(states, actions, observed, layers.split(flat_losses), index)
+
+
+def _integers(values: Any, what: str) -> IntArray:
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise InvalidEpisodeError(f"{what} is not a list of integers: {error}") from error
+    if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
+        raise InvalidEpisodeError(f"{what} should be a list of integers, got {values!r}")
+    return array.astype(np.int64, copy=False)
+
+
+def _floats(values: Any) -> FloatArray:
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidEpisodeError(f"losses is not a list of numbers: {error}") from error
+    if array.ndim != 1:
+        raise InvalidEpisodeError(f"losses should be a list of numbers, got {values!r}")
+    return array
+
+
+def _full_information(episode: Episode, layers: Layers, pairs: IntArray, losses: FloatArray) -> FloatArray:
+    if episode.loss_table is None:
+        raise InvalidEpisodeError("loss_table is missing: this learner needs full information")
+    try:
+        table = layers.loss_table(episode.loss_table, "loss_table")
+    except (InvalidMDPError, TypeError, ValueError) as error:
+        raise InvalidEpisodeError(str(error)) from error
+    differ = np.abs(table[pairs] - losses) > 1e-9
+    if differ.any():
+        h = int(np.argmax(differ))
+        raise InvalidEpisodeError(
+            f"{layers.name_pair(int(pairs[h]))}: loss_table has {table[pairs[h]]}, but the observed loss "
+            f"is {losses[h]}; they should be equal"
+        )
+    return table
+
+
+@kernel
+def index_pairs(
+    states: IntArray,
+    actions: IntArray,
+    losses: FloatArray,
+    sizes: IntArray,
+    pair_offsets: IntArray,
+    n_actions: int,
+    pairs: IntArray,
+) -> int:
+    """Flat indices of the visited pairs; -1, or 3 h + (0 state, 1 action, 2 loss) of the first error."""
+    for h in range(states.size):
+        if not 0 <= states[h] < sizes[h]:
+            return 3 * h
+        if h == actions.size:
+            break
+        if not 0 <= actions[h] < n_actions:
+            return 3 * h + 1
+        if not 0.0 <= losses[h] <= 1.0:
+            return 3 * h + 2
+        pairs[h] = pair_offsets[h] + states[h] * n_actions + actions[h]
+    return -1
+
+
+@kernel
+def draw(weights: FloatArray, start: int, count: int, uniform: float) -> int:
+    """Inverse-transform sampling from ``weights[start : start + count]``, which sum to one."""
+    total = 0.0
+    last = 0
+    for i in range(count):
+        weight = weights[start + i]
+        if weight > 0.0:
+            last = i
+            total += weight
+            if uniform < total:
+                return i
+    # Rounding left the sum a little below one: the last possible outcome.
+    return last
+
+
+@kernel
+def simulate(
+    data: FloatArray,
+    offsets: IntArray,
+    sizes: IntArray,
+    n_actions: int,
+    policy: FloatArray,
+    losses: FloatArray,
+    uniforms: FloatArray,
+    states: IntArray,
+    actions: IntArray,
+    observed: FloatArray,
+) -> None:
+    """a_h ~ pi(. | s_h),  s_{h+1} ~ P_h(. | s_h, a_h), with the losses met on the way."""
+    state = 0
+    here = 0
+    for h in range(sizes.size - 1):
+        pair = state * n_actions
+        action = draw(policy, here + pair, n_actions, uniforms[2 * h])
+        pair += action
+        states[h] = state
+        actions[h] = action
+        observed[h] = losses[here + pair]
+        m = sizes[h + 1]
+        state = draw(data, offsets[h] + pair * m, m, uniforms[2 * h + 1])
+        here += sizes[h] * n_actions

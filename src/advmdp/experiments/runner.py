@@ -1,0 +1,257 @@
+"""One run: a learner plays K episodes, and its regret is computed exactly, never sampled."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from advmdp._compiled import kernel
+from advmdp.adversaries import Adversary
+from advmdp.episodes import Episode, simulate
+from advmdp.errors import InvalidMDPError, InvalidSpecError
+from advmdp.layered import FloatArray, LayeredMDP
+from advmdp.learners import Learner
+from advmdp.occupancy import best_policy, check_policy, expected_loss, forward, worst_policy
+from advmdp.seeding import Stream, generator
+
+#: Rows per decade of episodes; the same episodes are logged whatever K is (and K itself).
+ROWS_PER_DECADE = 20
+
+
+@dataclass(frozen=True, eq=False)
+class RunResult:
+    """What a run has to show.
+
+    Attributes
+    ----------
+    frame
+        One row per logged episode (log-spaced): ``episode`` (how many were played), ``loss`` (expected, of
+        this episode's policy), ``cumulative_loss`` (expected), ``observed_loss`` (cumulative, as sampled),
+        ``regret`` (cumulative, exact), ``bound`` (the proved one at that many episodes, NaN without).
+    best_policy
+        The best fixed policy in hindsight for the losses of all K episodes.
+    baselines
+        Total loss over all K episodes of the ``best`` and the ``worst`` fixed policy, and of ``uniform``.
+    seconds
+        Time that the run took; not in the frame, which depends on the seeds alone.
+    """
+
+    frame: pd.DataFrame
+    best_policy: list[FloatArray]
+    baselines: dict[str, float]
+    seconds: float
+
+    @property
+    def regret(self) -> FloatArray:
+        """Cumulative pseudo-regret at the logged episodes, against the best fixed policy for all K."""
+        return self.frame["regret"].to_numpy()
+
+
+def logged_episodes(episodes: int) -> list[int]:
+    """The episode counts at which a run of this length writes a row."""
+    decades = int(np.ceil(np.log10(episodes))) + 1
+    exponents = np.arange(ROWS_PER_DECADE * decades + 1) / ROWS_PER_DECADE
+    counts = {round(10.0**exponent) for exponent in exponents}
+    return sorted({count for count in counts if count <= episodes} | {episodes})
+
+
+def run(
+    mdp: LayeredMDP,
+    learner: Learner,
+    adversary: Adversary,
+    episodes: int,
+    *,
+    seed: int = 0,
+    progress: bool | None = None,
+) -> RunResult:
+    """Play ``episodes`` episodes and evaluate every policy exactly on the true kernels.
+
+    The regret after k episodes is sum_{i<=k} <q_i - q*, l_i>, with q* the occupancy measure of the best fixed
+    policy for the losses of all episodes of this run.  Against an adversary that reacts, the losses are those
+    that this learner met: the regret then compares with a fixed policy on the *realised* losses, not with
+    what would have happened had that policy been played.
+
+    Parameters
+    ----------
+    mdp, learner, adversary
+        Of the same shape; the learner must not have seen episodes yet.
+    episodes
+        K.
+    seed
+        Of the random stream that draws actions and transitions, 2 H numbers per episode: learners that are
+        run with the same seed meet the same luck, and the same losses.
+    progress
+        Whether to show a progress bar; by default if the error stream is a terminal.
+
+    Notes
+    -----
+    Memory grows with log K: for the comparator, the summed losses are kept at the logged episodes only.
+    """
+    _check_fit(mdp, learner, adversary, episodes)
+    started = time.perf_counter()
+    layers = mdp.layers
+    data, offsets = mdp.flat_kernels
+    sizes, n_actions, horizon = layers.size_array, layers.n_actions, layers.horizon
+    rng = generator(seed, Stream.TRANSITIONS)
+
+    logged = logged_episodes(episodes)
+    summed_losses = np.empty((len(logged), layers.n_pairs))
+    losses_met = CompensatedSum(layers.n_pairs)
+    own_loss = CompensatedSum(1)
+    observed_loss = 0.0
+    rows: list[tuple[int, float, float, float]] = []
+
+    q = np.empty(layers.n_pairs)
+    policy: list[FloatArray] | None = None
+    full_information = learner.feedback == "full"
+    with _progress(episodes, progress) as advance:
+        for k in range(episodes):
+            if learner.policy is not policy:
+                policy = learner.policy
+                flat_policy = layers.flatten(policy, "policy")
+                check_policy(layers, flat_policy)
+                forward(data, offsets, sizes, n_actions, flat_policy, q)
+            losses = adversary.flat_losses(k)
+            states = np.empty(horizon, dtype=np.int64)
+            actions = np.empty(horizon, dtype=np.int64)
+            observed = np.empty(horizon)
+            simulate(
+                data,
+                offsets,
+                sizes,
+                n_actions,
+                flat_policy,
+                losses,
+                rng.random(2 * horizon),
+                states,
+                actions,
+                observed,
+            )
+            expected = account(q, losses, losses_met.total, losses_met.carry, own_loss.total, own_loss.carry)
+            if not expected >= 0.0:
+                _reject_losses(adversary, k, losses)
+            observed_loss += float(observed.sum())
+            table = layers.split(losses) if full_information else None
+            learner.update(Episode(states, actions, observed, table, k))
+            if not adversary.oblivious:
+                adversary.observe(states, actions)
+            if k + 1 == logged[len(rows)]:
+                summed_losses[len(rows)] = losses_met.value
+                rows.append((k + 1, expected, float(own_loss.value[0]), observed_loss))
+            advance(k + 1)
+
+    best, best_total = best_policy(mdp, layers.split(losses_met.value))
+    forward(data, offsets, sizes, n_actions, layers.flatten(best), q)
+    frame = pd.DataFrame(rows, columns=["episode", "loss", "cumulative_loss", "observed_loss"])
+    frame["regret"] = frame["cumulative_loss"] - summed_losses @ q
+    frame["bound"] = [learner.regret_bound(count) for count in logged]
+    uniform = layers.split(np.full(layers.n_pairs, 1.0 / n_actions))
+    total_losses = layers.split(losses_met.value)
+    baselines = {
+        "best": best_total,
+        "uniform": expected_loss(mdp, uniform, total_losses),
+        "worst": worst_policy(mdp, total_losses)[1],
+    }
+    return RunResult(frame, best, baselines, time.perf_counter() - started)
+
+
+class CompensatedSum:
+    """A running sum of vectors whose rounding error does not grow with the number of terms (Neumaier)."""
+
+    def __init__(self, size: int) -> None:
+        self.total = np.zeros(size)
+        self.carry = np.zeros(size)
+
+    @property
+    def value(self) -> FloatArray:
+        """The sum."""
+        value: FloatArray = self.total + self.carry
+        return value
+
+
+@kernel
+def add_compensated(total: FloatArray, carry: FloatArray, i: int, term: float) -> None:
+    """Neumaier's summation: what a rounded addition loses is kept apart."""
+    before = total[i]
+    after = before + term
+    if abs(before) >= abs(term):
+        carry[i] += (before - after) + term
+    else:
+        carry[i] += (term - after) + before
+    total[i] = after
+
+
+@kernel
+def account(
+    q: FloatArray,
+    losses: FloatArray,
+    total: FloatArray,
+    carry: FloatArray,
+    own_total: FloatArray,
+    own_carry: FloatArray,
+) -> float:
+    """Add one episode to the summed losses and to the learner's expected loss <q, l>.
+
+    Returns that loss, or -1, with nothing added, if a loss is outside [0, 1].
+    """
+    expected = 0.0
+    for i in range(q.size):
+        if not 0.0 <= losses[i] <= 1.0:
+            return -1.0
+        expected += q[i] * losses[i]
+    for i in range(q.size):
+        add_compensated(total, carry, i, losses[i])
+    add_compensated(own_total, own_carry, 0, expected)
+    return expected
+
+
+def _check_fit(mdp: LayeredMDP, learner: Learner, adversary: Adversary, episodes: int) -> None:
+    if not isinstance(episodes, (int, np.integer)) or episodes < 1:
+        raise InvalidSpecError(f"episodes is {episodes!r}, should be an integer >= 1")
+    if adversary.layers != mdp.layers:
+        raise InvalidSpecError(
+            f"the adversary has layers {adversary.layers}, the world {mdp.layers}: they should be equal"
+        )
+    shapes = [np.shape(table) for table in learner.policy]
+    wanted = [(size, mdp.n_actions) for size in mdp.layer_sizes[:-1]]
+    if shapes != wanted:
+        raise InvalidSpecError(f"the learner's policy has shapes {shapes}, the world needs {wanted}")
+    if learner.episodes_seen:
+        raise InvalidSpecError(
+            f"the learner has already seen {learner.episodes_seen} episodes, should be new"
+        )
+
+
+def _reject_losses(adversary: Adversary, k: int, losses: FloatArray) -> None:
+    pair = int(np.argmax(~((losses >= 0.0) & (losses <= 1.0))))
+    raise InvalidMDPError(
+        f"{type(adversary).__name__}, episode {k}, {adversary.layers.name_pair(pair)}: loss "
+        f"{losses[pair]} is outside [0, 1]"
+    )
+
+
+@contextmanager
+def _progress(episodes: int, wanted: bool | None) -> Iterator[Callable[[int], None]]:
+    """A function to call after each episode; it draws a bar a few times per second, or does nothing."""
+    if not (sys.stderr.isatty() if wanted is None else wanted):
+        yield lambda done: None
+        return
+    columns = (TextColumn("episodes"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    # On a terminal the bar disappears when it is full; in a log file its last state is kept.
+    with Progress(*columns, console=Console(stderr=True), transient=sys.stderr.isatty()) as bar:
+        task = bar.add_task("episodes", total=episodes)
+        stride = max(1, min(256, episodes // 100))
+
+        def advance(done: int) -> None:
+            if done % stride == 0 or done == episodes:
+                bar.update(task, completed=done)
+
+        yield advance

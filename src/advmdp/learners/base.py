@@ -1,0 +1,216 @@
+"""What every learner has: a policy to ask for, an update to tell, and a file to survive in."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from advmdp import storage
+from advmdp.episodes import CheckedEpisode, Episode, check_episode, draw
+from advmdp.errors import CorruptCheckpointError, InvalidEpisodeError, InvalidSpecError
+from advmdp.layered import (
+    FloatArray,
+    LayeredMDP,
+    Layers,
+    TabularModel,
+    problem_from_tree,
+    problem_tree,
+)
+from advmdp.registry import learners
+from advmdp.seeding import Stream, generator
+
+
+class Learner(ABC):
+    """An online learner, used by ask and tell: take :attr:`policy`, play an episode, call :meth:`update`.
+
+    A subclass sets the class attributes, computes its first policy in the constructor, and defines
+    :meth:`_learn` and, if it has state beyond its policy, :meth:`_state` and :meth:`_set_state`.  ``_learn``
+    replaces arrays, it does not write into them: then an update that fails leaves no trace.
+
+    Parameters
+    ----------
+    problem
+        The model (the world itself for learners with known transition).
+    episodes
+        K, the number of episodes that the constants of the learner are made for.
+    seed
+        Of the learner's own random stream, from which :meth:`act` draws.
+    """
+
+    #: The name in the registry.
+    name: ClassVar[str]
+    #: What it sees of the losses: those of visited pairs, or all.
+    feedback: ClassVar[Literal["bandit", "full"]] = "bandit"
+    #: Whether it is given the kernels.
+    transition: ClassVar[Literal["known", "unknown"]] = "unknown"
+    #: The least model that it needs.
+    needs: ClassVar[type[TabularModel]] = TabularModel
+    #: One line on what the implementation was checked against, for the learner table.
+    status: ClassVar[str] = ""
+
+    def __init__(self, problem: TabularModel | LayeredMDP, episodes: int, *, seed: int = 0) -> None:
+        if isinstance(episodes, bool) or not isinstance(episodes, (int, np.integer)) or episodes < 1:
+            raise InvalidSpecError(f"episodes is {episodes!r}, should be an integer >= 1")
+        if self.transition == "known" and not isinstance(problem, LayeredMDP):
+            raise InvalidSpecError(
+                f"learner {self.name!r} knows the transition: it needs an MDP, not a {type(problem).__name__}"
+            )
+        if self.transition == "unknown" and not isinstance(problem, self.needs):
+            raise InvalidSpecError(
+                f"learner {self.name!r} needs a {self.needs.__name__}, not a {type(problem).__name__}"
+            )
+        self._problem = problem
+        self._layers: Layers = problem.layers
+        self.episodes = int(episodes)
+        self.seed = seed
+        self.episodes_seen = 0
+        self._rng = generator(seed, Stream.LEARNER)
+        self._policy: list[FloatArray] = []
+
+    @property
+    def policy(self) -> list[FloatArray]:
+        """The policy for the next episode, a list over layers of ``(S_h, A)``, rows summing to one."""
+        return self._policy
+
+    def _set_policy(self, flat: FloatArray) -> None:
+        flat.flags.writeable = False
+        self._policy = self._layers.split(flat)
+
+    @property
+    def q(self) -> list[FloatArray] | None:
+        """The occupancy measure behind the policy, for learners that have one."""
+        return None
+
+    @property
+    def confidence_set(self) -> Any:
+        """The set of kernels that the learner deems possible, for learners that have one."""
+        return None
+
+    def act(self, layer: int, state: int) -> int:
+        """Draw an action for a state from the policy, with the learner's own random stream."""
+        if not 0 <= layer < self._layers.horizon:
+            raise InvalidEpisodeError(
+                f"layer {layer} has no actions, should be from 0 to {self._layers.horizon - 1}"
+            )
+        if not 0 <= state < self._layers.sizes[layer]:
+            raise InvalidEpisodeError(
+                f"layer {layer}: state {state} does not exist, should be from 0 to "
+                f"{self._layers.sizes[layer] - 1}"
+            )
+        return int(draw(self.policy[layer][state], 0, self._layers.n_actions, self._rng.random()))
+
+    def update(self, episode: Episode) -> None:
+        """Learn from one episode that was played with :attr:`policy`.
+
+        Raises
+        ------
+        InvalidEpisodeError
+            If the episode cannot have happened, was told before, or comes too early.  After this or any other
+            exception the learner is as it was before the call.
+        """
+        if episode.index is not None and episode.index != self.episodes_seen:
+            happened = "was told before" if episode.index < self.episodes_seen else "comes too early"
+            raise InvalidEpisodeError(
+                f"episode index {episode.index} {happened}: {self.episodes_seen} episodes were told so "
+                f"far, the next index is {self.episodes_seen}"
+            )
+        checked = check_episode(episode, self._layers, self._problem.possible, self.feedback == "full")
+        before = self.__dict__.copy()
+        try:
+            self._learn(checked)
+            self.episodes_seen += 1
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+
+    @abstractmethod
+    def _learn(self, episode: CheckedEpisode) -> None:
+        """Update the state and set the next policy; arrays are replaced, never written into."""
+
+    def regret_bound(self, episodes: int) -> float:
+        """The proved bound on the regret after that many episodes; NaN where there is none."""
+        return float("nan")
+
+    def get_params(self) -> dict[str, Any]:
+        """The options of the constructor with their values (``problem``, ``episodes``, ``seed`` apart)."""
+        parameters = list(inspect.signature(type(self)).parameters)[2:]
+        return {name: getattr(self, name) for name in parameters if name != "seed"}
+
+    def _state(self) -> dict[str, Any]:
+        """What :meth:`_learn` changed, as a tree for :mod:`advmdp.storage` (the policy is not in it)."""
+        return {}
+
+    def _set_state(self, state: dict[str, Any]) -> None:
+        """Take over what :meth:`_state` returned; the policy is restored by the caller."""
+        if state:
+            raise ValueError(f"{self.name!r} keeps no state, found {sorted(state)}")
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the learner to one file; the previous file stays until the new one is on the disk."""
+        storage.write(
+            path,
+            "learner",
+            {
+                "name": self.name,
+                "problem": problem_tree(self._problem),
+                "episodes": self.episodes,
+                "seed": self.seed,
+                "options": self.get_params(),
+                "episodes_seen": self.episodes_seen,
+                "random": self._rng.bit_generator.state,
+                "policy": self._layers.flatten(self.policy),
+                "state": self._state(),
+            },
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({self._problem!r}, episodes={self.episodes}, "
+            f"episodes_seen={self.episodes_seen})"
+        )
+
+
+def load_learner(path: str | os.PathLike[str]) -> Learner:
+    """Read a learner that :meth:`Learner.save` wrote; it goes on exactly where it was."""
+    tree = storage.read(path, "learner")
+    try:
+        problem = problem_from_tree(path, tree["problem"])
+        learner: Learner = learners.make(
+            tree["name"], problem, tree["episodes"], seed=tree["seed"], **tree["options"]
+        )
+        learner._set_state(tree["state"])
+        learner._set_policy(tree["policy"])
+        learner._rng.bit_generator.state = tree["random"]
+        learner.episodes_seen = tree["episodes_seen"]
+    except CorruptCheckpointError:
+        raise
+    except Exception as error:
+        raise CorruptCheckpointError(
+            f"{os.fspath(path)}: does not describe a learner of this version ({error})"
+        ) from error
+    return learner
+
+
+def make_learner(
+    name: str,
+    problem: TabularModel | LayeredMDP,
+    episodes: int,
+    *,
+    seed: int = 0,
+    **options: Any,
+) -> Learner:
+    """Build a learner by name; ``advmdp list`` prints the names with their options.
+
+    ``problem`` is a model, or an MDP, of which only learners with known transition see more than ``.model``.
+    """
+    entry = learners.get(name)
+    known = getattr(entry, "transition", "unknown") == "known"
+    learner: Learner = learners.make(
+        name, problem if known else problem.model, episodes, seed=seed, **options
+    )
+    return learner

@@ -1,0 +1,196 @@
+"""Occupancy measures, policies, expected losses, and the best policy in hindsight, exactly.
+
+Every quantity is one pass over the layers: forward for occupancies, backward for values.  Arguments are
+ragged lists as in the public contract; the compiled passes underneath work on the flat vectors of
+:class:`advmdp.layered.Layers` and are shared with the simulator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from advmdp._compiled import kernel
+from advmdp.errors import InvalidMDPError
+from advmdp.layered import FloatArray, IntArray, LayeredMDP, Layers
+
+#: Kernels in any form that the functions of this module take.
+Kernels = Sequence[ArrayLike] | LayeredMDP
+
+
+def occupancy_measure(kernels: Kernels, policy: Sequence[ArrayLike]) -> list[FloatArray]:
+    """Probability that a policy visits each pair, q(s, a), as a list over layers of ``(S_h, A)``.
+
+    ``kernels`` is a list of ``(S_h, A, S_{h+1})`` or the world itself, which spares a copy.
+    """
+    layers, data, offsets = _flat(kernels)
+    q = np.empty(layers.n_pairs)
+    forward(data, offsets, layers.size_array, layers.n_actions, layers.flatten(policy, "policy"), q)
+    return layers.split(q)
+
+
+def policy_of(q: Sequence[ArrayLike]) -> list[FloatArray]:
+    """The policy pi(a | s) = q(s, a) / q(s) of an occupancy measure; uniform where q(s) is zero."""
+    policy = []
+    for entry in q:
+        table = np.asarray(entry, dtype=np.float64)
+        mass = table.sum(axis=1, keepdims=True)
+        share = table / np.where(mass > 0.0, mass, 1.0)
+        policy.append(np.where(mass > 0.0, share, 1.0 / table.shape[1]))
+    return policy
+
+
+def expected_loss(kernels: Kernels, policy: Sequence[ArrayLike], losses: Sequence[ArrayLike]) -> float:
+    """Expected loss of one episode, <q, l>."""
+    layers, _, _ = _flat(kernels)
+    q = layers.flatten(occupancy_measure(kernels, policy))
+    return float(q @ layers.flatten(losses, "losses"))
+
+
+def best_policy(kernels: Kernels, losses: Sequence[ArrayLike]) -> tuple[list[FloatArray], float]:
+    """A deterministic policy with the smallest expected loss (ties: the lowest action), and that loss.
+
+    With losses summed over episodes this is the best fixed policy in hindsight.
+    """
+    layers, data, offsets = _flat(kernels)
+    flat = layers.flatten(losses, "losses")
+    policy = np.empty(layers.n_pairs)
+    value = backward_greedy(data, offsets, layers.size_array, layers.n_actions, flat, policy)
+    return layers.split(policy), float(value)
+
+
+def worst_policy(kernels: Kernels, losses: Sequence[ArrayLike]) -> tuple[list[FloatArray], float]:
+    """A deterministic policy with the largest expected loss, and that loss."""
+    negated = [-np.asarray(entry, dtype=np.float64) for entry in losses]
+    policy, value = best_policy(kernels, negated)
+    return policy, -value
+
+
+def uniform_policy(layer_sizes: Sequence[int], n_actions: int) -> list[FloatArray]:
+    """The policy that takes every action with the same probability."""
+    layers = Layers(tuple(layer_sizes), n_actions)
+    return layers.split(np.full(layers.n_pairs, 1.0 / n_actions))
+
+
+def random_policy(layer_sizes: Sequence[int], n_actions: int, rng: np.random.Generator) -> list[FloatArray]:
+    """A stochastic policy drawn uniformly from the simplex, independently in every state."""
+    layers = Layers(tuple(layer_sizes), n_actions)
+    rows = rng.dirichlet(np.ones(n_actions), size=layers.n_pairs // n_actions)
+    return layers.split(rows.ravel())
+
+
+def check_policy(layers: Layers, flat: FloatArray) -> None:
+    """Raise InvalidMDPError, naming layer and state, unless a flat policy is a distribution everywhere."""
+    pair = first_non_distribution(flat, layers.n_actions)
+    if pair >= 0:
+        row = flat[pair : pair + layers.n_actions]
+        where = layers.name_pair(pair).rsplit(", action", 1)[0]
+        raise InvalidMDPError(f"policy, {where}: probabilities {row} should be non-negative and sum to 1")
+
+
+def _flat(kernels: Kernels) -> tuple[Layers, FloatArray, IntArray]:
+    if isinstance(kernels, LayeredMDP):
+        return kernels.layers, *kernels.flat_kernels
+    arrays = [np.asarray(entry, dtype=np.float64) for entry in kernels]
+    for h, array in enumerate(arrays):
+        if array.ndim != 3 or (h and array.shape[0] != arrays[h - 1].shape[2]):
+            raise InvalidMDPError(
+                f"kernels[{h}] has shape {array.shape}, should be (S_h, A, S_{{h+1}}) with S_h the number "
+                "of next states of the layer before"
+            )
+    if not arrays:
+        raise InvalidMDPError("kernels is empty, should have one array per layer 0 to H-1")
+    layers = Layers((*(a.shape[0] for a in arrays), arrays[-1].shape[2]), arrays[0].shape[1])
+    offsets = np.concatenate([[0], np.cumsum([a.size for a in arrays[:-1]])]).astype(np.int64)
+    return layers, np.concatenate([a.ravel() for a in arrays]), offsets
+
+
+# ------------------------------------------------------------------------------------ compiled passes
+
+
+@kernel
+def forward(
+    data: FloatArray,
+    offsets: IntArray,
+    sizes: IntArray,
+    n_actions: int,
+    policy: FloatArray,
+    q: FloatArray,
+) -> None:
+    """q(s_0, a) = pi(a | s_0);  q(s', a') = pi(a' | s') sum_{s, a} q(s, a) P(s' | s, a)."""
+    horizon = sizes.size - 1
+    for a in range(n_actions):
+        q[a] = policy[a]
+    here = 0
+    for h in range(horizon - 1):
+        n, m = sizes[h], sizes[h + 1]
+        following = here + n * n_actions
+        # The inflow of state t is gathered in the place of its first pair, then shared out.
+        for t in range(m):
+            q[following + t * n_actions] = 0.0
+        for pair in range(n * n_actions):
+            mass = q[here + pair]
+            if mass > 0.0:
+                row = offsets[h] + pair * m
+                for t in range(m):
+                    q[following + t * n_actions] += mass * data[row + t]
+        for t in range(m):
+            first = following + t * n_actions
+            inflow = q[first]
+            for a in range(n_actions):
+                q[first + a] = inflow * policy[first + a]
+        here = following
+
+
+@kernel
+def backward_greedy(
+    data: FloatArray,
+    offsets: IntArray,
+    sizes: IntArray,
+    n_actions: int,
+    losses: FloatArray,
+    policy: FloatArray,
+) -> float:
+    """V(s) = min_a [ l(s, a) + sum_{s'} P(s' | s, a) V(s') ]; the minimiser becomes the policy."""
+    horizon = sizes.size - 1
+    widest = 1
+    for h in range(horizon + 1):
+        widest = max(widest, sizes[h])
+    value = np.zeros(widest)
+    value_here = np.zeros(widest)
+    here = losses.size
+    for h in range(horizon - 1, -1, -1):
+        n, m = sizes[h], sizes[h + 1]
+        here -= n * n_actions
+        for s in range(n):
+            best, best_action = np.inf, 0
+            for a in range(n_actions):
+                pair = s * n_actions + a
+                total = losses[here + pair]
+                row = offsets[h] + pair * m
+                for t in range(m):
+                    total += data[row + t] * value[t]
+                policy[here + pair] = 0.0
+                if total < best:
+                    best, best_action = total, a
+            policy[here + s * n_actions + best_action] = 1.0
+            value_here[s] = best
+        value, value_here = value_here, value
+    least: float = value[0]
+    return least
+
+
+@kernel
+def first_non_distribution(policy: FloatArray, n_actions: int) -> int:
+    """First pair of a state whose action probabilities are not a distribution (1e-9), or -1."""
+    for first in range(0, policy.size, n_actions):
+        total = 0.0
+        valid = True
+        for a in range(n_actions):
+            valid = valid and policy[first + a] >= 0.0
+            total += policy[first + a]
+        if not (valid and abs(total - 1.0) <= 1e-9):
+            return first
+    return -1

@@ -1,0 +1,48 @@
+"""One seed, separate random streams: the same number may be given to a world, an adversary, a learner and
+the simulator, and their draws stay independent."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+
+
+class Stream(IntEnum):
+    """Who draws; each has a branch of its own below the root seed."""
+
+    WORLD = 1
+    ADVERSARY = 2
+    TRANSITIONS = 3
+    LEARNER = 4
+
+
+def sequence(seed: int, purpose: Stream) -> np.random.SeedSequence:
+    """The seed sequence of one purpose."""
+    return np.random.SeedSequence(seed, spawn_key=(int(purpose),))
+
+
+def generator(seed: int, purpose: Stream) -> np.random.Generator:
+    """The random generator of one purpose."""
+    return np.random.default_rng(sequence(seed, purpose))
+
+
+class IndexedGenerator:
+    """A generator that can be put at the start of stream number k, for any k, at once.
+
+    Oblivious adversaries draw the losses of episode k from stream k, so that they need not remember
+    anything, and can answer in any order.
+    """
+
+    def __init__(self, seed: int, purpose: Stream) -> None:
+        key = sequence(seed, purpose).generate_state(2, np.uint64)
+        self._bits = np.random.Philox(key=key)
+        self._start = self._bits.state
+        self._generator = np.random.Generator(self._bits)
+
+    def at(self, index: int) -> np.random.Generator:
+        """The generator, at the start of its stream ``index`` (valid until the next call)."""
+        # Philox counts blocks in four 64-bit words; each stream owns 2^128 blocks.
+        self._start["state"]["counter"][:] = (0, 0, index, 0)
+        self._bits.state = self._start
+        return self._generator

@@ -1,0 +1,166 @@
+"""One file format for everything that is saved: a zip archive of ``.npy`` arrays (an ordinary ``.npz``)
+with one JSON member, checksummed, written durably, and unable to run code when read.
+
+A *tree* is built of dicts with string keys, lists, strings, booleans, numbers, ``None`` and numpy arrays.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import tempfile
+import zipfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advmdp.errors import CorruptCheckpointError
+
+_VERSION = 1
+_JSON_MEMBER = "tree.json"
+_DIGEST_MEMBER = "sha256"
+_ARRAY_KEY = "__array__"
+
+
+def write(path: str | os.PathLike[str], kind: str, tree: dict[str, Any]) -> None:
+    """Write a tree to ``path``; whatever stood there stays intact until the new file is durable."""
+    target = Path(path)
+    arrays: list[NDArray[Any]] = []
+    document = {"format": "advmdp", "version": _VERSION, "kind": kind, "tree": _pack(tree, arrays)}
+    members = {_JSON_MEMBER: json.dumps(document, allow_nan=True).encode()}
+    for number, array in enumerate(arrays):
+        buffer = io.BytesIO()
+        np.lib.format.write_array(buffer, np.ascontiguousarray(array), version=(1, 0), allow_pickle=False)
+        members[f"array_{number}.npy"] = buffer.getvalue()
+    members[_DIGEST_MEMBER] = _digest(members)
+
+    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+                for name, content in members.items():
+                    # A fixed date: equal content gives equal files.
+                    archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
+    _sync_directory(target.parent)
+
+
+def read(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
+    """Read a tree of the given kind; anything but an intact file raises CorruptCheckpointError."""
+    source = Path(path)
+    with open(source, "rb") as file:
+        try:
+            members = _members(file, os.fstat(file.fileno()).st_size)
+            if members.pop(_DIGEST_MEMBER, b"") != _digest(members):
+                raise ValueError("its checksum does not match its content")
+            document = json.loads(members.pop(_JSON_MEMBER))
+            if document["format"] != "advmdp" or document["version"] != _VERSION:
+                raise ValueError(f"format {document['format']!r} version {document['version']!r}")
+            found = document["kind"]
+            if found == kind:
+                tree = _unpack(document["tree"], members)
+                if not isinstance(tree, dict):
+                    raise ValueError("its content is not a mapping")
+                return tree
+        except MemoryError:
+            raise
+        except Exception as error:
+            raise CorruptCheckpointError(
+                f"{source}: not an intact advmdp file ({error}); restore it from a copy, or start anew"
+            ) from error
+    raise CorruptCheckpointError(f"{source}: holds a {found!r}, should hold a {kind!r}")
+
+
+def _digest(members: dict[str, bytes]) -> bytes:
+    state = hashlib.sha256()
+    for name, content in members.items():
+        state.update(f"{name}:{len(content)};".encode())
+        state.update(content)
+    return state.hexdigest().encode()
+
+
+def _members(file: Any, size: int) -> dict[str, bytes]:
+    """The contents by name.  Members are stored, not compressed, so none can be larger than the file."""
+    with zipfile.ZipFile(file) as archive:
+        entries = archive.infolist()
+        if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
+            raise ValueError("it has compressed members, which this library never writes")
+        if sum(entry.file_size for entry in entries) > size:
+            raise ValueError("its members claim to be larger than the file")
+        return {entry.filename: archive.read(entry) for entry in entries}
+
+
+def _array(content: bytes) -> NDArray[Any]:
+    buffer = io.BytesIO(content)
+    version = np.lib.format.read_magic(buffer)
+    if version != (1, 0):
+        raise ValueError(f"array of npy version {version}")
+    shape, fortran, dtype = np.lib.format.read_array_header_1_0(buffer)
+    data = memoryview(content)[buffer.tell() :]
+    if dtype.kind not in "fiub" or fortran:
+        raise ValueError(f"array of type {dtype}, order {'F' if fortran else 'C'}")
+    # Compared before anything is allocated: a small file cannot ask for a large array.
+    count = 1
+    for length in shape:
+        count *= int(length)
+    if any(length < 0 for length in shape) or count * dtype.itemsize != len(data):
+        raise ValueError(f"array of shape {shape} in {len(data)} bytes")
+    return np.frombuffer(data, dtype=dtype).reshape(shape).copy()
+
+
+def _pack(node: Any, arrays: list[NDArray[Any]]) -> Any:
+    if isinstance(node, np.ndarray):
+        if node.dtype.kind not in "fiub":
+            raise TypeError(f"cannot save an array of type {node.dtype}")
+        # Shared arrays (time-homogeneous worlds) are written once.
+        for number, known in enumerate(arrays):
+            if known is node:
+                return {_ARRAY_KEY: number}
+        arrays.append(node)
+        return {_ARRAY_KEY: len(arrays) - 1}
+    if isinstance(node, dict):
+        if any(not isinstance(key, str) or key == _ARRAY_KEY for key in node):
+            raise TypeError(f"cannot save a mapping with keys {list(node)}")
+        return {key: _pack(value, arrays) for key, value in node.items()}
+    if isinstance(node, (list, tuple)):
+        return [_pack(value, arrays) for value in node]
+    if isinstance(node, (np.floating, np.integer, np.bool_)):
+        return node.item()
+    if node is None or isinstance(node, (str, bool, int, float)):
+        return node
+    raise TypeError(f"cannot save a {type(node).__name__}")
+
+
+def _unpack(node: Any, members: dict[str, bytes], built: dict[int, Any] | None = None) -> Any:
+    built = {} if built is None else built
+    if isinstance(node, dict):
+        if set(node) == {_ARRAY_KEY}:
+            number = node[_ARRAY_KEY]
+            if number not in built:
+                built[number] = _array(members[f"array_{number}.npy"])
+            return built[number]
+        return {key: _unpack(value, members, built) for key, value in node.items()}
+    if isinstance(node, list):
+        return [_unpack(value, members, built) for value in node]
+    return node
+
+
+def _sync_directory(directory: Path) -> None:
+    """Make the rename itself durable (not possible, nor needed, on every platform)."""
+    with suppress(OSError):
+        handle = os.open(directory, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

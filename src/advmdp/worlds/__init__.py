@@ -1,0 +1,17 @@
+"""Named problems: each file builds one kind of world and says which real problem it stands for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from advmdp.layered import LayeredMDP
+from advmdp.registry import worlds
+from advmdp.worlds import grid, random_mixture
+
+__all__ = ["grid", "make_world", "random_mixture", "worlds"]
+
+
+def make_world(name: str, **options: Any) -> LayeredMDP:
+    """Build a world by name; ``advmdp list`` prints the names with their options."""
+    world: LayeredMDP = worlds.make(name, **options)
+    return world

@@ -1,0 +1,76 @@
+"""A grid that is crossed from one corner to the opposite one, east or south at every step.
+
+It stands for a vehicle (or a packet, or a hiker with a map) that makes progress with every step but is not
+obeyed exactly: sometimes it slips the other way, sometimes a current carries it east or south whatever it
+does.  How often each of these happens is the unknown mixture.  Layers are the anti-diagonals, so the grid has
+no loops; at the far edges only one move is left and every action makes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from advmdp.errors import InvalidSpecError
+from advmdp.layered import FloatArray, LinearMixtureMDP
+from advmdp.registry import worlds
+
+EAST, SOUTH = 0, 1
+
+#: Noise models: for an intended move, the move that is made.
+_NOISE = {
+    "slip": lambda intended: 1 - intended,
+    "east": lambda intended: EAST,
+    "south": lambda intended: SOUTH,
+}
+
+
+@worlds.register("grid")
+def grid(*, height: int = 6, width: int = 6, noise: Mapping[str, float] | None = None) -> LinearMixtureMDP:
+    """Two actions, east and south; H = height + width - 2 steps.
+
+    Parameters
+    ----------
+    height, width
+        Cells in each direction, at least 2 in one of them.
+    noise
+        Probability of each noise model, out of ``slip`` (the other move is made), ``east`` and ``south``
+        (that move is made whatever is intended); what is left to 1 is the probability that the intended move
+        is made.  Each model, and obedience, is one coordinate of the features.  Default: slip and east, 0.1
+        each.  The plain grid of the literature is ``height=10, width=10, noise={"slip": 0.1}``.
+    """
+    shares: dict[str, float] = {"slip": 0.1, "east": 0.1} if noise is None else dict(noise)
+    for name, share in shares.items():
+        if name not in _NOISE:
+            raise InvalidSpecError(f"noise has no model {name!r}; it has: {', '.join(_NOISE)}")
+        if not 0.0 <= share <= 1.0:
+            raise InvalidSpecError(f"noise {name!r} is {share}, should be a probability")
+    obeyed = 1.0 - sum(shares.values())
+    if obeyed < -1e-12:
+        raise InvalidSpecError(f"noise sums to {sum(shares.values())}, should be at most 1")
+    if not (height >= 1 and width >= 1 and height + width >= 3):
+        raise InvalidSpecError(f"height {height}, width {width}: need at least two cells in one direction")
+    moves: list[Any] = [lambda intended: intended, *(_NOISE[name] for name in shares)]
+    kernels = [[_layer(height, width, h, move) for h in range(height + width - 2)] for move in moves]
+    return LinearMixtureMDP.from_kernels(kernels, [max(obeyed, 0.0), *shares.values()])
+
+
+def cells(height: int, width: int, layer: int) -> list[tuple[int, int]]:
+    """The cells (row, column) of one layer, in the order of its states: from north-east to south-west."""
+    first = max(0, layer - width + 1)
+    return [(row, layer - row) for row in range(first, min(layer, height - 1) + 1)]
+
+
+def _layer(height: int, width: int, layer: int, move: Any) -> FloatArray:
+    here, there = cells(height, width, layer), cells(height, width, layer + 1)
+    number = {cell: state for state, cell in enumerate(there)}
+    kernel = np.zeros((len(here), 2, len(there)))
+    for state, (row, column) in enumerate(here):
+        for action in (EAST, SOUTH):
+            target = (row, column + 1) if move(action) == EAST else (row + 1, column)
+            if target not in number:  # the wall: the other move is the only one
+                target = (row + 1, column) if move(action) == EAST else (row, column + 1)
+            kernel[state, action, number[target]] = 1.0
+    return kernel

@@ -1,0 +1,71 @@
+"""A process without structure: an unknown mixture of d random kernels.
+
+It stands for the case in which d candidate models of one system were fitted (by different teams, or on
+different years of data), reality lies between them, and nothing else is known.  The standard test bed, since
+every size can be set on its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from advmdp.errors import InvalidSpecError
+from advmdp.layered import Layers, LinearMixtureMDP
+from advmdp.registry import worlds
+from advmdp.seeding import Stream, generator
+
+
+@worlds.register("random-mixture")
+def random_mixture(
+    *,
+    layer_sizes: Sequence[int] = (1, 8, 8, 8, 8, 1),
+    n_actions: int = 4,
+    dim: int = 3,
+    concentration: float = 0.5,
+    seed: int = 0,
+) -> LinearMixtureMDP:
+    """Mixture of ``dim`` kernels with random rows, weights drawn uniformly and anew for each layer.
+
+    Parameters
+    ----------
+    layer_sizes
+        States per layer; the first and last are 1.
+    n_actions
+        Actions per state.
+    dim
+        Base kernels, d.
+    concentration
+        Of the Dirichlet distribution from which the rows of base kernels are drawn; small values give nearly
+        deterministic rows, 1 uniform ones.
+    seed
+        Same seed, same world.
+    """
+    if not dim >= 1:
+        raise InvalidSpecError(f"dim is {dim}, should be at least 1")
+    if not 0.0 < concentration < np.inf:
+        raise InvalidSpecError(f"concentration is {concentration}, should be a number > 0")
+    layers = Layers(tuple(layer_sizes), n_actions)
+    rng = generator(seed, Stream.WORLD)
+    kernels = [
+        [_random_rows(rng, n, n_actions, m, concentration) for n, m in _steps(layers)] for _ in range(dim)
+    ]
+    weights = rng.dirichlet(np.ones(dim), size=layers.horizon)
+    return LinearMixtureMDP.from_kernels(kernels, weights)
+
+
+def _steps(layers: Layers) -> list[tuple[int, int]]:
+    return list(zip(layers.sizes[:-1], layers.sizes[1:], strict=True))
+
+
+def _random_rows(
+    rng: np.random.Generator, n: int, n_actions: int, m: int, concentration: float
+) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    # Drawn in logarithms: with small concentrations every gamma variable of a row may underflow.
+    shape = (n, n_actions, m)
+    logs = np.log(rng.gamma(concentration + 1.0, size=shape))
+    logs += np.log1p(-rng.random(size=shape)) / concentration
+    rows = np.exp(logs - logs.max(axis=2, keepdims=True))
+    normalised: np.ndarray[tuple[int, ...], np.dtype[np.float64]] = rows / rows.sum(axis=2, keepdims=True)
+    return normalised

@@ -1,0 +1,102 @@
+"""Loss sequences: in [0, 1], reproducible in any order, and what their names say."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from advmdp import Adversary, InvalidMDPError, InvalidSpecError, make_adversary, make_world
+from advmdp.registry import adversaries
+
+WORLD = make_world("grid", height=3, width=4)
+OPTIONS = [
+    ("fixed", {}),
+    ("stochastic", {}),
+    ("stochastic", {"distribution": "beta"}),
+    ("switching", {"period": 3}),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), OPTIONS)
+def test_losses_are_reproducible_in_any_order(name, options):
+    one = make_adversary(name, WORLD, 20, seed=5, **options)
+    forward = [np.concatenate([t.ravel() for t in one.losses(k)]) for k in range(20)]
+    other = make_adversary(name, WORLD, 20, seed=5, **options)
+    for k in (19, 3, 3, 0, 11):
+        np.testing.assert_array_equal(other.flat_losses(k), forward[k])
+    assert all(((table >= 0) & (table <= 1)).all() for table in forward)
+    assert one.oblivious
+
+
+@pytest.mark.parametrize(("name", "options"), OPTIONS)
+def test_losses_depend_on_the_seed_and_not_on_k(name, options):
+    short = make_adversary(name, WORLD, 5, seed=1, **options)
+    long = make_adversary(name, WORLD, 5000, seed=1, **options)
+    other = make_adversary(name, WORLD, 5, seed=2, **options)
+    np.testing.assert_array_equal(short.flat_losses(4), long.flat_losses(4))
+    assert not np.array_equal(short.flat_losses(4), other.flat_losses(4))
+
+
+def test_a_fixed_table_is_the_one_given():
+    table = [np.full((n, 2), 0.25) for n in WORLD.layer_sizes[:-1]]
+    adversary = make_adversary("fixed", WORLD, 5, losses=table)
+    assert all((t == 0.25).all() for t in adversary.losses(3))
+    table[1][0, 1] = 1.5
+    with pytest.raises(InvalidMDPError, match=r"losses, layer 1, state 0, action 1: loss 1\.5 is outside"):
+        make_adversary("fixed", WORLD, 5, losses=table)
+
+
+@pytest.mark.parametrize("distribution", ["bernoulli", "beta"])
+def test_stochastic_losses_have_their_means(distribution):
+    adversary = make_adversary("stochastic", WORLD, 4000, distribution=distribution, seed=3)
+    draws = np.array([adversary.flat_losses(k) for k in range(4000)])
+    means = np.concatenate([t.ravel() for t in adversary.means])
+    # Seven standard errors of a variable in [0, 1], over some twenty entries.
+    np.testing.assert_allclose(draws.mean(axis=0), means, atol=7 * 0.5 / np.sqrt(4000))
+    if distribution == "bernoulli":
+        assert set(np.unique(draws)) == {0.0, 1.0}
+    correlation = np.corrcoef(draws[:-1, 0], draws[1:, 0])[0, 1]
+    assert abs(correlation) < 0.1
+
+
+def test_beta_losses_with_extreme_means_are_constant():
+    means = [np.zeros((n, 2)) for n in WORLD.layer_sizes[:-1]]
+    means[0][0, 1] = 1.0
+    adversary = make_adversary("stochastic", WORLD, 9, means=means, distribution="beta")
+    assert adversary.losses(7)[0].tolist() == [[0.0, 1.0]]
+
+
+def test_switching_changes_exactly_every_period():
+    adversary = make_adversary("switching", WORLD, 12, period=4)
+    tables = [adversary.flat_losses(k) for k in range(12)]
+    changed = [not np.array_equal(tables[k], tables[k - 1]) for k in range(1, 12)]
+    assert [k + 1 for k, c in enumerate(changed) if c] == [4, 8]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("switching", {"period": 0}, "period is 0"),
+        ("stochastic", {"distribution": "gauss"}, "distribution is 'gauss'"),
+        ("stochastic", {"concentration": -1.0}, "concentration is -1.0"),
+    ],
+)
+def test_bad_options_are_rejected(name, options, message):
+    with pytest.raises(InvalidSpecError, match=message):
+        make_adversary(name, WORLD, 10, **options)
+
+
+@pytest.mark.parametrize("name", adversaries.names())
+def test_a_run_needs_episodes(name):
+    with pytest.raises(InvalidSpecError, match="episodes is 0, should be at least 1"):
+        make_adversary(name, WORLD, 0)
+
+
+def test_a_user_may_define_losses_as_ragged_lists():
+    class Mine(Adversary):
+        def losses(self, k):
+            return [np.full((n, 2), k / 10) for n in self.layers.sizes[:-1]]
+
+    assert (Mine(WORLD, 5).flat_losses(3) == 0.3).all()
+    with pytest.raises(NotImplementedError, match="should define losses or flat_losses"):
+        Adversary(WORLD, 5).flat_losses(0)

@@ -1,0 +1,189 @@
+"""A run: exact regret, reproducible, in little memory, fair to all learners."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from advmdp import (
+    Adversary,
+    InvalidMDPError,
+    InvalidSpecError,
+    make_adversary,
+    make_learner,
+    make_world,
+    occupancy,
+    run,
+)
+from advmdp.experiments.runner import CompensatedSum, account, logged_episodes
+from advmdp.learners import FollowTheLeader
+
+WORLD = make_world("random-mixture", layer_sizes=(1, 4, 4, 1), n_actions=3, dim=2)
+ADVERSARIES = ["fixed", "stochastic", "switching"]
+
+
+def learn(name, adversary, episodes, seed=0, **options):
+    return run(WORLD, make_learner(name, WORLD, episodes, **options), adversary, episodes, seed=seed)
+
+
+@pytest.mark.parametrize("name", ADVERSARIES)
+def test_hindsight_has_no_regret_at_the_end(name):
+    adversary = make_adversary(name, WORLD, 2000, seed=1)
+    result = learn("hindsight", adversary, 2000, losses=adversary)
+    assert abs(result.regret[-1]) <= 1e-9
+
+
+@pytest.mark.parametrize("name", ["fixed", "stochastic"])
+def test_uniform_has_linear_regret(name):
+    adversary = make_adversary(name, WORLD, 4000, seed=1)
+    result = learn("uniform", adversary, 4000)
+    frame = result.frame.set_index("episode")["regret"]
+    slope = np.polyfit(np.log(frame.index[30:]), np.log(frame.iloc[30:]), 1)[0]
+    assert slope == pytest.approx(1.0, abs=0.05)
+    assert frame.iloc[-1] > 0.1 * 4000
+
+
+@pytest.mark.parametrize("name", ADVERSARIES)
+def test_regret_equals_a_plain_computation_from_the_definition(name):
+    episodes = 60
+    adversary = make_adversary(name, WORLD, episodes, seed=4)
+    result = learn("ftl", adversary, episodes)
+    tables = [adversary.losses(k) for k in range(episodes)]
+    summed = [sum(table[h] for table in tables) for h in range(WORLD.horizon)]
+    best, _ = occupancy.best_policy(WORLD, summed)
+    policies = [occupancy.best_policy(WORLD, [0.0 * t for t in tables[0]])[0]]
+    for k in range(1, episodes):
+        past = [sum(table[h] for table in tables[:k]) for h in range(WORLD.horizon)]
+        policies.append(occupancy.best_policy(WORLD, past)[0])
+    gaps = [
+        occupancy.expected_loss(WORLD, policy, table) - occupancy.expected_loss(WORLD, best, table)
+        for policy, table in zip(policies, tables, strict=True)
+    ]
+    np.testing.assert_allclose(result.regret, np.cumsum(gaps)[result.frame["episode"] - 1], atol=1e-10)
+    assert result.frame["episode"].iloc[-1] == episodes
+
+
+def test_every_learner_meets_the_same_losses_and_luck():
+    met = {}
+
+    class Watching(Adversary):
+        def __init__(self, inner):
+            super().__init__(WORLD, inner.episodes)
+            self.inner, self.seen = inner, []
+
+        def flat_losses(self, k):
+            self.seen.append(self.inner.flat_losses(k).copy())
+            return self.seen[-1]
+
+    adversary = make_adversary("stochastic", WORLD, 50, seed=2)
+    for name, options in (("uniform", {}), ("ftl", {}), ("hindsight", {"losses": adversary})):
+        watching = Watching(adversary)
+        learn(name, watching, 50, **options)
+        met[name] = np.array(watching.seen)
+    assert np.array_equal(met["uniform"], met["ftl"])
+    assert np.array_equal(met["uniform"], met["hindsight"])
+    one, other = (learn("uniform", adversary, 50).frame for _ in range(2))
+    assert one.equals(other)
+    assert not one.equals(learn("uniform", adversary, 50, seed=1).frame)
+
+
+def test_rows_grow_with_the_logarithm_of_the_episodes():
+    assert len(logged_episodes(10**6)) < 130
+    assert logged_episodes(1) == [1]
+    assert logged_episodes(1234)[-1] == 1234
+    # The same episodes are logged whatever K is, so that runs of different length can be compared.
+    assert set(logged_episodes(1000)) <= set(logged_episodes(10**5))
+
+
+def test_the_frame_has_the_promised_columns():
+    adversary = make_adversary("stochastic", WORLD, 100)
+    result = learn("uniform", adversary, 100)
+    assert list(result.frame.columns) == [
+        "episode", "loss", "cumulative_loss", "observed_loss", "regret", "bound",
+    ]  # fmt: skip
+    assert result.frame["bound"].isna().all()
+    assert result.baselines["best"] <= result.baselines["uniform"] <= result.baselines["worst"]
+    assert result.frame["cumulative_loss"].iloc[-1] == pytest.approx(result.baselines["uniform"])
+    assert result.frame["observed_loss"].iloc[-1] == pytest.approx(
+        result.baselines["uniform"], abs=6 * WORLD.horizon * np.sqrt(100)
+    )
+    assert result.seconds > 0
+
+
+def test_losses_that_react_are_told_what_happened_and_their_realised_sum_counts():
+    class Reacting(Adversary):
+        """Charges the actions that were taken last time."""
+
+        oblivious = False
+
+        def __init__(self):
+            super().__init__(WORLD, 30)
+            self.table = np.zeros(self.layers.n_pairs)
+            self.charged = []
+
+        def flat_losses(self, k):
+            self.charged.append(self.table.copy())
+            return self.table
+
+        def observe(self, states, actions):
+            self.table = np.zeros(self.layers.n_pairs)
+            self.table[self.layers.pair_offsets[:-1] + 3 * states + actions] = 1.0
+
+    adversary = Reacting()
+    result = learn("uniform", adversary, 30)
+    charged = np.array(adversary.charged)
+    assert (charged[1:].sum(axis=1) == WORLD.horizon).all()
+    summed = WORLD.layers.split(charged.sum(axis=0))
+    assert result.baselines["best"] == pytest.approx(occupancy.best_policy(WORLD, summed)[1])
+
+
+def test_summation_error_does_not_grow_with_the_number_of_episodes():
+    losses, q = np.array([0.1]), np.array([1.0])
+    met, own = CompensatedSum(1), CompensatedSum(1)
+    for _ in range(100_000):
+        account(q, losses, met.total, met.carry, own.total, own.carry)
+    assert met.value[0] == 10_000.0
+    assert met.total[0] != 10_000.0  # the plain sum is off
+
+
+def test_what_does_not_fit_together_is_refused():
+    adversary = make_adversary("fixed", WORLD, 5)
+    other = make_world("grid")
+    with pytest.raises(InvalidSpecError, match="the adversary has layers"):
+        run(other, make_learner("uniform", other, 5), adversary, 5)
+    with pytest.raises(InvalidSpecError, match="the learner's policy has shapes"):
+        run(WORLD, make_learner("uniform", other, 5), adversary, 5)
+    with pytest.raises(InvalidSpecError, match="episodes is 0"):
+        run(WORLD, make_learner("uniform", WORLD, 5), adversary, 0)
+    used = make_learner("uniform", WORLD, 5)
+    run(WORLD, used, adversary, 2)
+    with pytest.raises(InvalidSpecError, match="has already seen 2 episodes"):
+        run(WORLD, used, adversary, 2)
+
+
+def test_losses_outside_the_unit_interval_are_named():
+    class Wrong(Adversary):
+        def flat_losses(self, k):
+            table = np.zeros(self.layers.n_pairs)
+            table[4] = 2.0 if k == 3 else 0.0
+            return table
+
+    with pytest.raises(InvalidMDPError, match=r"Wrong, episode 3, layer 1, state 0, action 1: loss 2\.0"):
+        run(WORLD, make_learner("uniform", WORLD, 5), Wrong(WORLD, 5), 5)
+
+
+def test_a_policy_that_breaks_during_the_run_is_named():
+    class Broken(FollowTheLeader):
+        def _learn(self, episode):
+            self._set_policy(np.full(self._layers.n_pairs, 0.9))
+
+    with pytest.raises(InvalidMDPError, match="policy, layer 0, state 0"):
+        run(WORLD, Broken(WORLD, 5), make_adversary("fixed", WORLD, 5), 5)
+
+
+def test_progress_is_shown_when_asked_for(capsys):
+    adversary = make_adversary("fixed", WORLD, 50)
+    run(WORLD, make_learner("uniform", WORLD, 50), adversary, 50, progress=True)
+    assert "50/50" in capsys.readouterr().err
+    run(WORLD, make_learner("uniform", WORLD, 50), adversary, 50)
+    assert capsys.readouterr().err == ""

@@ -1,0 +1,68 @@
+"""The command line, as a person uses it."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from advmdp.cli import app
+from advmdp.registry import adversaries, learners, worlds
+
+
+def invoke(*arguments: str):
+    return CliRunner().invoke(app, list(arguments))
+
+
+def test_compare_prints_a_table_and_writes_a_figure(tmp_path):
+    result = invoke("compare", "--worlds", "grid", "--episodes", "40", "--seeds", "2", "--out", str(tmp_path))
+    assert result.exit_code == 0, result.output
+    for learner in ("uniform", "ftl", "hindsight"):
+        assert learner in result.output
+    assert (tmp_path / "regret.png").read_bytes().startswith(b"\x89PNG")
+    frame = pd.read_parquet(tmp_path / "regret.parquet")
+    assert set(frame["learner"]) == {"uniform", "ftl", "hindsight"}
+    assert set(frame["adversary"]) == {"stochastic", "switching"}
+    assert frame.groupby(["adversary", "learner", "seed"])["episode"].max().eq(40).all()
+
+
+def test_compare_is_the_same_every_time(tmp_path):
+    for name in ("one", "two"):
+        invoke(
+            "compare", "--worlds", "grid", "--episodes", "30", "--seeds", "1", "--out", str(tmp_path / name)
+        )
+    one, two = (pd.read_parquet(tmp_path / name / "regret.parquet") for name in ("one", "two"))
+    assert one.equals(two)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--worlds", "gird"), "did you mean"),
+        (("--learners", ","), "no learner given"),
+        (("--episodes", "0"), "episodes"),
+        (("--nonsense",), "nonsense"),
+    ],
+)
+def test_bad_usage_is_explained_with_exit_code_two(arguments, message):
+    result = invoke("compare", *arguments)
+    assert result.exit_code == 2
+    assert message in result.output
+
+
+def test_list_shows_everything_that_has_a_name():
+    result = invoke("list")
+    assert result.exit_code == 0
+    for registry in (worlds, adversaries, learners):
+        assert all(name in result.output for name in registry.names())
+
+
+@pytest.mark.parametrize("command", ["compare", "list"])
+def test_help_has_an_example(command):
+    result = invoke(command, "--help")
+    assert result.exit_code == 0
+    assert f"advmdp {command}" in result.output
+
+
+def test_version():
+    assert invoke("--version").output.startswith("advmdp ")

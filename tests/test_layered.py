@@ -1,0 +1,316 @@
+"""Worlds and models: what is accepted, what is rejected and how, and what survives a file."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+from advmdp import (
+    CorruptCheckpointError,
+    InvalidMDPError,
+    LayeredMDP,
+    LinearMixtureMDP,
+    LinearMixtureModel,
+    TabularModel,
+    load_mdp,
+    make_world,
+)
+from tests.strategies import mixture_worlds
+
+
+def good_kernels() -> list[np.ndarray]:
+    """Layers 1-2-3-1 with two actions."""
+    rng = np.random.default_rng(0)
+    sizes = [1, 2, 3, 1]
+    return [rng.dirichlet(np.ones(m), size=(n, 2)) for n, m in itertools.pairwise(sizes)]
+
+
+def altered(layer: int, index: tuple[int, ...], value: float) -> list[np.ndarray]:
+    kernels = good_kernels()
+    kernels[layer][index] = value
+    return kernels
+
+
+BAD_KERNELS = {
+    "no layers": ([], "kernels is empty"),
+    "not an array": ([[["a"]]], r"kernels\[0\] is not an array of numbers"),
+    "ragged rows": ([[[[1.0], [0.5, 0.5]]]], r"kernels\[0\] is not an array of numbers"),
+    "wrong number of axes": ([np.ones((1, 2))], r"kernels\[0\] has shape \(1, 2\), should be \(S_h, A"),
+    "two first states": ([np.ones((2, 2, 1))], "layer 0 has 2 states: the first and the last"),
+    "two last states": ([np.full((1, 2, 2), 0.5)], "layer 1 has 2 states: the first and the last"),
+    "no states in a layer": ([np.ones((1, 2, 0)), np.ones((0, 2, 1))], "each with one state or more"),
+    "no actions": ([np.ones((1, 0, 1))], "n_actions is 0"),
+    "layers that do not fit": (
+        [good_kernels()[0], np.full((3, 2, 3), 1 / 3), good_kernels()[2]],
+        r"kernels\[1\] has 3 states, but kernels\[0\] leads to 2",
+    ),
+    "another number of actions": (
+        [good_kernels()[0], np.full((2, 3, 3), 1 / 3), good_kernels()[2]],
+        r"kernels\[1\] has 3 actions, kernels\[0\] has 2",
+    ),
+    "NaN": (altered(1, (1, 0, 2), np.nan), r"kernels\[1\], state 1, action 0, next state 2: value nan"),
+    "infinity": (altered(1, (0, 1, 1), np.inf), r"kernels\[1\], state 0, action 1, next state 1: value inf"),
+    "negative probability": (
+        altered(1, (1, 1, 0), -0.25),
+        r"kernels\[1\], state 1, action 1, next state 0: probability -0.25 is negative",
+    ),
+    "row sum": (altered(2, (2, 1, 0), 0.9), r"kernels\[2\], state 2, action 1: probabilities sum to 0.9"),
+    "row sum off by 2e-9": (altered(2, (2, 1, 0), 1 + 2e-9), "probabilities sum to 1.000000002"),
+}
+
+
+@pytest.mark.parametrize(("kernels", "message"), BAD_KERNELS.values(), ids=BAD_KERNELS.keys())
+def test_bad_kernels_are_rejected_with_their_place(kernels, message):
+    with pytest.raises(InvalidMDPError, match=message):
+        LayeredMDP(kernels)
+
+
+def mixture_arguments() -> dict:
+    world = LinearMixtureMDP.from_kernels([good_kernels(), good_kernels()], [0.3, 0.7])
+    return {
+        "features": [f.copy() for f in world.features],
+        "theta": [t.copy() for t in world.theta],
+        "bound": world.bound,
+        "simplex": True,
+    }
+
+
+def with_change(**changes):
+    """Mixture arguments with entries replaced: name -> function of the old value."""
+    arguments = mixture_arguments()
+    for name, change in changes.items():
+        arguments[name] = change(arguments[name])
+    return arguments
+
+
+def put(layer, index, value):
+    def change(arrays):
+        arrays[layer][index] = value
+        return arrays
+
+    return change
+
+
+BAD_MIXTURES = {
+    "features of norm above one": (
+        with_change(features=put(1, (1, 0, 2), 0.9)),
+        r"features\[1\], state 1, action 0, next state 2: norm 1.27279, should be at most 1",
+    ),
+    "NaN feature": (
+        with_change(features=put(0, (0, 1, 1, 1), np.nan)),
+        r"features\[0\], state 0, action 1, next state 1, coordinate 1: value nan",
+    ),
+    "theta above its bound": (
+        with_change(bound=lambda b: b / 10),
+        r"theta\[0\] has norm [0-9.]+, should be at most bound",
+    ),
+    "bound not positive": (with_change(bound=lambda b: 0.0), "bound is 0.0, should be a finite number > 0"),
+    "bound not a number": (with_change(bound=lambda b: np.nan), "bound is nan"),
+    "NaN in theta": (with_change(theta=put(1, 0, np.nan)), r"theta\[1\] = .* not a finite number"),
+    "theta too short": (
+        with_change(theta=lambda t: [*t[:1], t[1][:1], t[2]]),
+        r"theta\[1\] has shape \(1,\), should be \(2,\)",
+    ),
+    "theta for too few layers": (with_change(theta=lambda t: t[:-1]), "theta has 2 layers, features have 3"),
+    "kernel with negative entries": (
+        # The two coordinates of a feature are equal here, so these parameters only differ in the kernel
+        # where the features do.
+        with_change(
+            features=put(1, (0, 0, 0, 0), 0.0),
+            simplex=lambda s: False,
+            theta=put(1, slice(None), (9.0, -9.0)),
+            bound=lambda b: 100.0,
+        ),
+        r"<features, theta>\[1\], state 0, action 0, next state 0: probability -[0-9.]+ is negative",
+    ),
+    "kernel whose rows do not sum to one": (
+        with_change(theta=lambda t: [t[0], 0.5 * t[1], t[2]]),
+        r"the kernel <features, theta>\[1\], state 0, action 0: probabilities sum to 0.5, should be 1",
+    ),
+    "negative features of a simplex": (
+        with_change(features=put(1, (1, 1, 0, 0), -0.1)),
+        r"features\[1\], state 1, action 1, next state 0, coordinate 0: value -0.1 is negative",
+    ),
+    "feature sums that differ in a simplex": (
+        with_change(features=put(1, (1, 1, 0, 0), 0.0)),
+        r"features\[1\], state 1, action 1: sums over next states .* differ",
+    ),
+    "negative theta in a simplex": (
+        with_change(
+            features=lambda f: [np.repeat(a[..., :1], 2, axis=3) for a in f],
+            theta=lambda t: [np.array([t_h.sum() + 1.0, -1.0]) for t_h in t],
+            bound=lambda b: 100.0,
+        ),
+        r"theta\[0\] has entry -1, should be >= 0 since simplex=True",
+    ),
+    "different dimensions": (
+        with_change(features=lambda f: [f[0], f[1][..., :1], f[2]]),
+        r"features have \[1, 2\] coordinates in different layers",
+    ),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), BAD_MIXTURES.values(), ids=BAD_MIXTURES.keys())
+def test_bad_mixtures_are_rejected_with_their_place(arguments, message):
+    LinearMixtureMDP(**mixture_arguments())  # the unaltered arguments are fine
+    with pytest.raises(InvalidMDPError, match=message):
+        LinearMixtureMDP(**arguments)
+
+
+def test_data_cannot_be_changed_from_outside_or_inside():
+    kernels = good_kernels()
+    mdp = LayeredMDP(kernels)
+    before = [k.copy() for k in mdp.kernels]
+    kernels[1][:] = 0.0
+    assert all(np.array_equal(a, b) for a, b in zip(before, mdp.kernels, strict=True))
+    with pytest.raises(ValueError, match="read-only"):
+        mdp.kernels[1][0, 0, 0] = 0.5
+    world = make_world("random-mixture")
+    for arrays in (world.features, world.theta, world.model.features):
+        with pytest.raises(ValueError, match="read-only"):
+            arrays[0].flat[0] = 0.5
+
+
+def test_shape_is_reported():
+    mdp = LayeredMDP(good_kernels())
+    assert mdp.layer_sizes == (1, 2, 3, 1)
+    assert (mdp.horizon, mdp.n_states, mdp.n_actions) == (3, 7, 2)
+    assert isinstance(mdp.model, TabularModel)
+
+
+def test_a_model_holds_nothing_of_the_truth():
+    world = make_world("random-mixture", layer_sizes=(1, 3, 2, 1), dim=2)
+    truth = [*(t.tobytes() for t in world.theta), *(k.tobytes() for k in world.kernels[:-1])]
+    held = list(vars(world.model).values())
+    arrays = [a for value in held for a in (value if isinstance(value, tuple) else (value,))]
+    for array in arrays:
+        if isinstance(array, np.ndarray):
+            assert array.tobytes() not in truth
+            assert array.base is None or array.base.tobytes() not in truth
+    assert not hasattr(world.model, "theta")
+    assert not hasattr(world.model, "kernels")
+
+
+@given(mixture_worlds())
+def test_mixture_kernels_are_the_weighted_base_kernels(world):
+    for h in range(world.horizon - 1):
+        np.testing.assert_allclose(world.features[h] @ world.theta[h], world.kernels[h], atol=1e-12)
+        norms = np.linalg.norm(world.features[h], axis=3)
+        assert norms.max() <= 1 + 1e-12
+        assert np.linalg.norm(world.theta[h]) <= world.bound + 1e-12
+
+
+@given(mixture_worlds())
+def test_bound_of_a_mixture_does_not_depend_on_its_weights(world):
+    scale = [f.sum(axis=2).max() for f in world.features[:-1]]  # every base row sums to 1 / c_h
+    base = [
+        [f[..., i] / s for f, s in zip(world.features[:-1], scale, strict=True)] + [world.kernels[-1]]
+        for i in range(world.dim)
+    ]
+    corner = np.eye(world.dim)[0]
+    assert LinearMixtureMDP.from_kernels(base, corner).bound == pytest.approx(world.bound)
+    assert LinearMixtureModel.from_kernels(base).bound == pytest.approx(world.bound)
+
+
+def test_weights_that_are_not_a_distribution_are_rejected():
+    for weights in ([0.5, 0.6], [1.5, -0.5], [np.nan, 1.0]):
+        with pytest.raises(InvalidMDPError, match="weights of layer 0"):
+            LinearMixtureMDP.from_kernels([good_kernels(), good_kernels()], weights)
+    with pytest.raises(InvalidMDPError, match="weights have shape"):
+        LinearMixtureMDP.from_kernels([good_kernels(), good_kernels()], [1.0])
+
+
+def test_base_kernels_of_different_shape_are_rejected():
+    other = [np.ones((1, 2, 1))]
+    with pytest.raises(InvalidMDPError, match="base kernel 1 has layers"):
+        LinearMixtureModel.from_kernels([good_kernels(), other])
+    with pytest.raises(InvalidMDPError, match="base kernel 1: kernels"):
+        LinearMixtureModel.from_kernels([good_kernels(), altered(1, (0, 0, 0), 7.0)])
+
+
+def test_simulators_become_their_kernels():
+    truth = [good_kernels(), [k[:, ::-1] for k in good_kernels()]]
+
+    def simulator(kernels):
+        return lambda h, s, a, rng: int(rng.choice(kernels[h].shape[2], p=kernels[h][s, a]))
+
+    model = LinearMixtureModel.from_simulators(
+        [simulator(k) for k in truth], (1, 2, 3, 1), 2, samples=4000, seed=1
+    )
+    exact = LinearMixtureModel.from_kernels(truth)
+    assert model.simplex
+    for sampled, known in zip(model.features, exact.features, strict=True):
+        np.testing.assert_allclose(sampled, known, atol=0.05)
+    again = LinearMixtureModel.from_simulators(
+        [simulator(k) for k in truth], (1, 2, 3, 1), 2, samples=4000, seed=1
+    )
+    assert all(np.array_equal(a, b) for a, b in zip(model.features, again.features, strict=True))
+
+
+@pytest.mark.parametrize("answer", [3, -1, 1.0, None])
+def test_a_simulator_that_answers_nonsense_is_named(answer):
+    def step(layer, state, action, rng):
+        return answer if layer == 1 else 0
+
+    with pytest.raises(InvalidMDPError, match="simulator 0, layer 1, state 0, action 0: returned next state"):
+        LinearMixtureModel.from_simulators([step], (1, 2, 3, 1), 2, samples=3)
+
+
+def test_impossible_transitions_are_known_from_features():
+    world = make_world("grid", height=3, width=3)
+    possible = world.model.possible
+    assert possible[1].sum() == (world.kernels[1] > 0).sum()
+    assert TabularModel((1, 2, 1), 2).possible is None
+
+
+def test_worlds_survive_a_file(tmp_path):
+    for mdp in (LayeredMDP(good_kernels()), make_world("grid"), make_world("random-mixture")):
+        mdp.save(tmp_path / "world.npz")
+        loaded = load_mdp(tmp_path / "world.npz")
+        assert type(loaded) is type(mdp)
+        assert all(np.array_equal(a, b) for a, b in zip(mdp.kernels, loaded.kernels, strict=True))
+        if isinstance(mdp, LinearMixtureMDP):
+            assert loaded.bound == mdp.bound
+            assert loaded.model.simplex == mdp.model.simplex
+            assert all(np.array_equal(a, b) for a, b in zip(mdp.theta, loaded.theta, strict=True))
+
+
+def test_a_file_of_another_kind_is_refused(tmp_path):
+    from advmdp import storage
+
+    storage.write(tmp_path / "x.npz", "mdp", {"class": "LayeredMDP", "kernels": [np.ones((2, 1, 1))]})
+    with pytest.raises(CorruptCheckpointError, match=r"x\.npz: does not describe a valid world"):
+        load_mdp(tmp_path / "x.npz")
+
+
+def test_layers_that_share_an_array_share_its_memory(tmp_path):
+    middle = np.full((50, 2, 50), 1 / 50)
+    kernels = [np.full((1, 2, 50), 1 / 50), *[middle] * 40, np.ones((50, 2, 1))]
+    mdp = LayeredMDP(kernels)
+    assert mdp.flat_kernels[0].size < 3 * middle.size
+    mdp.save(tmp_path / "shared.npz")
+    assert (tmp_path / "shared.npz").stat().st_size < 3 * middle.nbytes
+    assert load_mdp(tmp_path / "shared.npz").flat_kernels[0].size == mdp.flat_kernels[0].size
+
+
+def test_a_large_grid_builds_within_one_gibibyte():
+    """20 x 20 over 38 steps, and the same number of cells without the layers' sparsity."""
+    program = (
+        "import numpy as np, resource\n"
+        "from advmdp import make_world, LinearMixtureMDP\n"
+        "world = make_world('grid', height=20, width=20)\n"
+        "assert world.horizon == 38 and world.n_states == 400\n"
+        "rows = np.full((400, 4, 400), 1 / 400)\n"
+        "kernels = [np.full((1, 4, 400), 1 / 400)] + [rows] * 36 + [np.ones((400, 4, 1))]\n"
+        "LinearMixtureMDP.from_kernels([kernels] * 3, [0.2, 0.3, 0.5])\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n"
+    )
+    output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    kibibytes = int(re.findall(r"\d+", output.stdout)[-1])
+    assert kibibytes < 2**20

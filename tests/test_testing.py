@@ -1,0 +1,111 @@
+"""The conformance suite finds what it is there to find: each check fails on a learner made to fail it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from advmdp import make_learner, testing
+from advmdp.learners import FollowTheLeader, Uniform
+from advmdp.registry import learners
+
+
+def check(monkeypatch, broken: type) -> None:
+    """Run the suite on a class, registered so that it can be loaded."""
+    monkeypatch.setitem(learners._entries, broken.name, broken)
+    testing.check_learner(
+        lambda problem, episodes, seed: broken(
+            problem if broken.transition == "known" else problem.model, episodes, seed=seed
+        )
+    )
+
+
+def test_the_unbroken_learners_pass(monkeypatch):
+    check(monkeypatch, Uniform)
+    check(monkeypatch, FollowTheLeader)
+
+
+def test_a_policy_that_is_no_distribution_is_found(monkeypatch):
+    class Broken(Uniform):
+        def _learn(self, episode):
+            self._set_policy(np.full(self._layers.n_pairs, 0.5))
+
+    with pytest.raises(ValueError, match="policy, layer 0, state 0: probabilities"):
+        check(monkeypatch, Broken)
+
+
+def test_randomness_outside_the_seed_is_found(monkeypatch):
+    class Broken(Uniform):
+        def _learn(self, episode):
+            rows = np.random.default_rng().dirichlet(np.ones(3), size=self._layers.n_pairs // 3)
+            self._set_policy(rows.ravel())
+
+    with pytest.raises(AssertionError, match="two runs with the same seed differ"):
+        check(monkeypatch, Broken)
+
+
+def test_a_learner_that_changes_when_looked_at_is_found(monkeypatch):
+    class Broken(FollowTheLeader):
+        @property
+        def q(self):
+            self._total = self._total + np.arange(self._total.size)
+            return super().q
+
+    with pytest.raises(AssertionError, match="10 episodes and 10 more differ from 20 at once"):
+        check(monkeypatch, Broken)
+
+
+def test_state_that_is_not_saved_is_found(monkeypatch):
+    class Broken(FollowTheLeader):
+        def _state(self):
+            return {"total": np.zeros_like(self._total)}
+
+    with pytest.raises(AssertionError, match="saving and loading in the middle changes the run"):
+        check(monkeypatch, Broken)
+
+
+def test_a_random_stream_that_is_not_saved_is_found(monkeypatch):
+    class Broken(Uniform):
+        def act(self, layer, state):
+            return int(np.random.default_rng(id(self) % 2**32).integers(0, 3) + self._rng.integers(0, 2)) % 3
+
+    with pytest.raises(AssertionError, match="loading changes the random stream"):
+        check(monkeypatch, Broken)
+
+
+@pytest.mark.parametrize(
+    ("skipped", "message"),
+    [
+        ("index", "an episode with a repeated index was accepted"),
+        ("check", "an episode with a loss that is NaN was accepted"),
+    ],
+)
+def test_missing_checks_are_found(monkeypatch, skipped, message):
+    class Broken(Uniform):
+        def update(self, episode):
+            from dataclasses import replace
+
+            losses = np.asarray(episode.losses)
+            if skipped == "index":
+                episode = replace(episode, index=None)
+            elif losses.dtype.kind == "f" and np.isnan(losses).any():
+                episode = replace(episode, losses=np.zeros(losses.size))
+            super().update(episode)
+
+    with pytest.raises(AssertionError, match=message):
+        check(monkeypatch, Broken)
+
+
+def test_a_rejection_that_leaves_a_trace_is_found(monkeypatch):
+    class Broken(FollowTheLeader):
+        def update(self, episode):
+            self._total = self._total + 1.0
+            super().update(episode)
+
+    with pytest.raises(AssertionError, match="changed the learner"):
+        check(monkeypatch, Broken)
+
+
+def test_too_few_episodes_for_the_suite_are_refused():
+    with pytest.raises(ValueError, match="episodes is 3, should be at least 4"):
+        testing.check_learner(lambda p, k, s: make_learner("uniform", p, k, seed=s), episodes=3)
