@@ -111,3 +111,16 @@ def result_table(stats: dict[str, list[pytest.TestReport]]) -> str:
     if skips:
         lines += ["", "Skipped:", "", *sorted(skips)]
     return "\n".join(lines) + "\n"
+
+
+@pytest.fixture(autouse=True)
+def registries_as_they_were():
+    """What a test (or an example of the docs) registers is gone after it."""
+    from advmdp.registry import adversaries, learners, worlds
+
+    registries = (worlds, adversaries, learners)
+    before = [dict(registry._entries) for registry in registries]
+    yield
+    for registry, entries in zip(registries, before, strict=True):
+        registry._entries.clear()
+        registry._entries.update(entries)

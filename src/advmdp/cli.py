@@ -55,14 +55,14 @@ def compare_command(
     episodes: Annotated[int, typer.Option(min=1, help="Episodes per run, K.")] = 3000,
     seeds: Annotated[int, typer.Option(min=1, help="Runs with different seeds.")] = 5,
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("runs/compare"),
-    quick: Annotated[bool, typer.Option("--quick", help="300 episodes and 2 seeds.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="300 episodes and 3 seeds.")] = False,
 ) -> None:
     """Compare learners on worlds against the same losses: a table, a figure, and the data.
 
     Example: `advmdp compare --worlds grid --learners uniform,ftl --episodes 1000`
     """
     if quick:
-        episodes, seeds = 300, 2
+        episodes, seeds = 300, 3
     names = {
         registry.kind: _names(registry, text)
         for registry, text in (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -44,7 +46,7 @@ def plot_regret(ax: Axes, frame: pd.DataFrame) -> None:
 def comparison_figure(frame: pd.DataFrame) -> Figure:
     """One panel of regret curves for every world and adversary, with one legend below all."""
     panels = list(frame.groupby(["world", "adversary"], sort=False))
-    columns = min(3, len(panels))
+    columns = min(3, math.ceil(math.sqrt(len(panels))))
     rows = -(-len(panels) // columns)
     figure = Figure(figsize=(4.6 * columns, 3.4 * rows + 0.5), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False)
