@@ -18,7 +18,7 @@ from advmdp.layered import (
     load_mdp,
 )
 from advmdp.learners import Learner, load_learner, make_learner
-from advmdp.registry import adversaries, learners, worlds
+from advmdp.registry import register_adversary, register_learner, register_world
 from advmdp.worlds import make_world
 
 __version__ = "0.1.0"
@@ -36,10 +36,8 @@ __all__ = [
     "LinearMixtureModel",
     "RunResult",
     "TabularModel",
-    "adversaries",
     "confidence",
     "errors",
-    "learners",
     "load_learner",
     "load_mdp",
     "make_adversary",
@@ -47,6 +45,8 @@ __all__ = [
     "make_world",
     "occupancy",
     "play",
+    "register_adversary",
+    "register_learner",
+    "register_world",
     "run",
-    "worlds",
 ]

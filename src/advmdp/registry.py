@@ -1,6 +1,6 @@
 """Names for worlds, adversaries and learners: ours, and those that other packages add.
 
-A user's class or function joins a registry by decorator, ``@worlds.register("my-world")``, or by an entry
+A user's class or function joins a registry by decorator, ``@register_world("my-world")``, or by an entry
 point of their package in the group ``advmdp.worlds``, ``advmdp.adversaries`` or ``advmdp.learners``.
 """
 
@@ -90,3 +90,7 @@ class Registry(Generic[T]):
 worlds: Registry[Callable[..., Any]] = Registry("world", positional=0)
 adversaries: Registry[Callable[..., Any]] = Registry("adversary", positional=2)
 learners: Registry[Callable[..., Any]] = Registry("learner", positional=2)
+
+register_world = worlds.register
+register_adversary = adversaries.register
+register_learner = learners.register

@@ -8,11 +8,11 @@ from numpy.typing import ArrayLike
 
 from advmdp.adversaries.base import Adversary
 from advmdp.layered import FloatArray, LayeredMDP, TabularModel
-from advmdp.registry import adversaries
+from advmdp.registry import register_adversary
 from advmdp.seeding import Stream, generator
 
 
-@adversaries.register("fixed")
+@register_adversary("fixed")
 class Fixed(Adversary):
     """One table for all episodes: ``losses`` if given, else drawn uniformly from [0, 1]."""
 

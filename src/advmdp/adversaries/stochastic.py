@@ -11,11 +11,11 @@ from numpy.typing import ArrayLike
 from advmdp.adversaries.base import Adversary
 from advmdp.errors import InvalidSpecError
 from advmdp.layered import FloatArray, LayeredMDP, TabularModel
-from advmdp.registry import adversaries
+from advmdp.registry import register_adversary
 from advmdp.seeding import IndexedGenerator, Stream, generator
 
 
-@adversaries.register("stochastic")
+@register_adversary("stochastic")
 class Stochastic(Adversary):
     """Bernoulli or Beta losses.
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from advmdp.adversaries.base import Adversary
 from advmdp.errors import InvalidSpecError
 from advmdp.layered import FloatArray, LayeredMDP, TabularModel
-from advmdp.registry import adversaries
+from advmdp.registry import register_adversary
 from advmdp.seeding import IndexedGenerator, Stream
 
 
-@adversaries.register("switching")
+@register_adversary("switching")
 class Switching(Adversary):
     """A new table, drawn uniformly from [0, 1], every ``period`` episodes."""
 

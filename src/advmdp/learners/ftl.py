@@ -9,10 +9,10 @@ import numpy as np
 from advmdp.episodes import CheckedEpisode
 from advmdp.layered import FloatArray, LayeredMDP
 from advmdp.learners.known import KnownTransitionLearner
-from advmdp.registry import learners
+from advmdp.registry import register_learner
 
 
-@learners.register("ftl")
+@register_learner("ftl")
 class FollowTheLeader(KnownTransitionLearner):
     """argmin over policies of <q, l_0 + ... + l_{k-1}>; alternating losses make its regret linear."""
 

@@ -12,10 +12,10 @@ from advmdp.episodes import CheckedEpisode
 from advmdp.errors import InvalidSpecError
 from advmdp.layered import LayeredMDP
 from advmdp.learners.known import KnownTransitionLearner
-from advmdp.registry import learners
+from advmdp.registry import register_learner
 
 
-@learners.register("hindsight")
+@register_learner("hindsight")
 class Hindsight(KnownTransitionLearner):
     """argmin over policies of sum_k <q, l_k>: regret 0 against oblivious losses, by definition.
 

@@ -7,10 +7,10 @@ import numpy as np
 from advmdp.episodes import CheckedEpisode
 from advmdp.layered import LayeredMDP, TabularModel
 from advmdp.learners.base import Learner
-from advmdp.registry import learners
+from advmdp.registry import register_learner
 
 
-@learners.register("uniform")
+@register_learner("uniform")
 class Uniform(Learner):
     """Every action with the same probability, for ever."""
 

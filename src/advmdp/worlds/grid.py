@@ -15,7 +15,7 @@ import numpy as np
 
 from advmdp.errors import InvalidSpecError
 from advmdp.layered import FloatArray, LinearMixtureMDP
-from advmdp.registry import worlds
+from advmdp.registry import register_world
 
 EAST, SOUTH = 0, 1
 
@@ -27,7 +27,7 @@ _NOISE = {
 }
 
 
-@worlds.register("grid")
+@register_world("grid")
 def grid(*, height: int = 6, width: int = 6, noise: Mapping[str, float] | None = None) -> LinearMixtureMDP:
     """Two actions, east and south; H = height + width - 2 steps.
 

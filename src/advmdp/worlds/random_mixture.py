@@ -13,11 +13,11 @@ import numpy as np
 
 from advmdp.errors import InvalidSpecError
 from advmdp.layered import Layers, LinearMixtureMDP
-from advmdp.registry import worlds
+from advmdp.registry import register_world
 from advmdp.seeding import Stream, generator
 
 
-@worlds.register("random-mixture")
+@register_world("random-mixture")
 def random_mixture(
     *,
     layer_sizes: Sequence[int] = (1, 8, 8, 8, 8, 1),
