@@ -28,9 +28,7 @@ def test_compare_prints_a_table_and_writes_a_figure(tmp_path):
 
 def test_compare_is_the_same_every_time(tmp_path):
     for name in ("one", "two"):
-        invoke(
-            "compare", "--worlds", "grid", "--episodes", "30", "--seeds", "1", "--out", str(tmp_path / name)
-        )
+        invoke("compare", "--worlds", "grid", "--episodes", "30", "--seeds", "1", "--out", str(tmp_path / name))
     one, two = (pd.read_parquet(tmp_path / name / "regret.parquet") for name in ("one", "two"))
     assert one.equals(two)
 
@@ -48,6 +46,20 @@ def test_bad_usage_is_explained_with_exit_code_two(arguments, message):
     result = invoke("compare", *arguments)
     assert result.exit_code == 2
     assert message in result.output
+
+
+def test_a_name_given_twice_counts_once(tmp_path):
+    out = str(tmp_path)
+    invoke("compare", "--worlds", "grid,grid", "--learners", "uniform,uniform", "--episodes", "10", "--out", out)
+    frame = pd.read_parquet(tmp_path / "regret.parquet")
+    assert not frame.duplicated(["adversary", "learner", "seed", "episode"]).any()
+
+
+def test_a_folder_that_cannot_be_made_is_noticed_before_the_work(tmp_path):
+    (tmp_path / "file").touch()
+    result = invoke("compare", "--out", str(tmp_path / "file"))
+    assert result.exit_code == 2
+    assert "--out" in result.output
 
 
 def test_list_shows_everything_that_has_a_name():

@@ -60,7 +60,7 @@ BAD = {
     "too many losses": ({"losses": [0.0] * 4}, "losses has 4 entries, should have 3"),
     "a loss above one": ({"losses": [0.0, 1.1, 0.0]}, "layer 1, state 2, action 0: loss 1.1 is not"),
     "NaN": ({"losses": [0.0, 0.0, np.nan]}, "layer 2, state 1, action 1: loss nan is not"),
-    "losses that are text": ({"losses": ["a", "b", "c"]}, "losses is not a list of numbers"),
+    "losses that are text": ({"losses": ["a", "b", "c"]}, "losses is not an array of numbers"),
     "losses in a matrix": ({"losses": [[0.0, 0.5, 1.0]]}, "losses should be a list of numbers"),
 }
 
@@ -77,7 +77,12 @@ def test_an_impossible_transition_is_refused():
     episode = Episode([0, 0, 2, 1], [0, 0, 0, 0], [0.0] * 4)
     check_episode(episode, grid.layers)
     with pytest.raises(InvalidEpisodeError, match="layer 1, state 0, action 0: next state 2 is impossible"):
-        check_episode(episode, grid.layers, grid.model.possible)
+        check_episode(episode, grid.layers, grid.model.flat_possible)
+
+
+def test_what_is_no_episode_is_refused():
+    with pytest.raises(InvalidEpisodeError, match="expected an Episode, got NoneType"):
+        check_episode(None, WORLD.layers)
 
 
 def test_the_terminal_state_may_be_left_out_or_given():

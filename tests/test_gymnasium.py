@@ -43,6 +43,43 @@ def test_a_random_start_becomes_a_first_layer():
     assert np.ptp(mdp.kernels[0], axis=1).max() == 0
 
 
+def test_cliff_walking_is_free_at_its_best():
+    env = gymnasium.make("CliffWalking-v1" if "CliffWalking-v1" in gymnasium.registry else "CliffWalking-v0")
+    mdp, losses = LayeredMDP.from_gymnasium(env, 13)
+    # Rewards -1 per step and -100 in the cliff: thirteen steps of the safe path cost 1 / 100 each.
+    _, value = occupancy.best_policy(mdp, losses)
+    assert value == pytest.approx(13 / 100)
+
+
+class TwoStates:
+    """A table with an outcome of probability zero that leads nowhere else reached."""
+
+    reward = 0.5
+
+    class action_space:
+        n = 1
+
+    @property
+    def P(self):
+        outcomes = [(1.0, 0, self.reward, False), (0.0, 1, 0.0, False)]
+        return {0: {0: outcomes}, 1: {0: [(1.0, 1, 0.0, False)]}}
+
+    start_state_index = 0
+
+
+def test_outcomes_of_probability_zero_are_left_out():
+    mdp, losses = LayeredMDP.from_gymnasium(TwoStates(), 3)
+    assert mdp.layer_sizes == (1, 1, 1, 1)
+    assert losses[0].tolist() == [[0.0]]
+
+
+def test_rewards_that_are_no_numbers_are_refused():
+    env = TwoStates()
+    env.reward = float("nan")
+    with pytest.raises(InvalidMDPError, match="TwoStates has rewards that are not finite"):
+        LayeredMDP.from_gymnasium(env, 3)
+
+
 def test_environments_without_a_table_are_refused():
     with pytest.raises(InvalidMDPError, match="CartPoleEnv has no transition table P"):
         LayeredMDP.from_gymnasium(gymnasium.make("CartPole-v1"), 5)

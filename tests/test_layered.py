@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import re
 import subprocess
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -21,7 +23,8 @@ from advmdp import (
     load_mdp,
     make_world,
 )
-from tests.strategies import mixture_worlds
+from advmdp.seeding import Stream, generator
+from tests.strategies import generators, mixture_worlds, random_kernels
 
 
 def good_kernels() -> list[np.ndarray]:
@@ -44,7 +47,7 @@ BAD_KERNELS = {
     "wrong number of axes": ([np.ones((1, 2))], r"kernels\[0\] has shape \(1, 2\), should be \(S_h, A"),
     "two first states": ([np.ones((2, 2, 1))], "layer 0 has 2 states: the first and the last"),
     "two last states": ([np.full((1, 2, 2), 0.5)], "layer 1 has 2 states: the first and the last"),
-    "no states in a layer": ([np.ones((1, 2, 0)), np.ones((0, 2, 1))], "each with one state or more"),
+    "no states in a layer": ([np.ones((1, 2, 0)), np.ones((0, 2, 1))], "the number of states in layer 1 is 0"),
     "no actions": ([np.ones((1, 0, 1))], "n_actions is 0"),
     "layers that do not fit": (
         [good_kernels()[0], np.full((3, 2, 3), 1 / 3), good_kernels()[2]],
@@ -107,7 +110,7 @@ BAD_MIXTURES = {
         r"features\[0\], state 0, action 1, next state 1, coordinate 1: value nan",
     ),
     "theta above its bound": (
-        with_change(bound=lambda b: b / 10),
+        with_change(bound=lambda b: 0.8 * b, theta=lambda t: [np.array([t_h.sum(), 0.0]) for t_h in t]),
         r"theta\[0\] has norm [0-9.]+, should be at most bound",
     ),
     "bound not positive": (with_change(bound=lambda b: 0.0), "bound is 0.0, should be a finite number > 0"),
@@ -139,7 +142,7 @@ BAD_MIXTURES = {
     ),
     "feature sums that differ in a simplex": (
         with_change(features=put(1, (1, 1, 0, 0), 0.0)),
-        r"features\[1\], state 1, action 1: sums over next states .* differ",
+        r"features\[1\], state 1, action 1: sums over next states .*, should be [0-9.]+ > 0 in every",
     ),
     "negative theta in a simplex": (
         with_change(
@@ -177,6 +180,77 @@ def test_data_cannot_be_changed_from_outside_or_inside():
             arrays[0].flat[0] = 0.5
 
 
+def test_read_only_flags_cannot_be_set_back():
+    world = make_world("random-mixture")
+    for array in (world.features[0], world.theta[0], world.kernels[0]):
+        with pytest.raises(ValueError, match="WRITEABLE"):
+            array.flags.writeable = True
+
+
+def test_a_view_kept_by_the_caller_cannot_change_the_model():
+    features = np.full((1, 2, 2, 1), 0.5)
+    view = features[:]
+    features.flags.writeable = False
+    model = LinearMixtureModel([features, np.ones((2, 2, 1, 1))], bound=1.0)
+    view[:] = 99.0
+    assert model.features[0].max() == 0.5
+
+
+def test_layers_may_come_from_a_lazy_sequence():
+    """Entries that exist only while they are looked at must not be taken for one another."""
+    features = np.stack([np.full((2, 2, 2, 1), 0.5), np.full((2, 2, 2, 1), 0.25)])
+    with pytest.raises(InvalidMDPError, match="layer 0 has 2 states"):
+        LinearMixtureModel(features, bound=4.0)
+
+
+MODELS_WITHOUT_A_TRUTH = {
+    "rows that sum to different numbers": (
+        {"features": [[[[[0.5], [0.5]], [[0.25], [0.25]]]], np.ones((2, 2, 1, 1))], "bound": 1.0},
+        r"features\[0\], state 0, action .: no parameter makes the rows of this layer sum to 1",
+    ),
+    "zero features": (
+        {"features": [np.zeros((1, 1, 2, 3)), np.ones((2, 1, 1, 3))], "bound": 1.0},
+        "no parameter makes the rows",
+    ),
+    "simplex, sums that differ between pairs": (
+        {"features": [[[[[0.5], [0.5]], [[0.25], [0.25]]]], np.ones((2, 2, 1, 1))], "bound": 1.0, "simplex": True},
+        r"features\[0\], state 0, action 1: sums over next states \[0.5\], should be 1 > 0",
+    ),
+    "simplex, a bound that no weights respect": (
+        {"features": [np.full((1, 1, 2, 1), 0.5), np.ones((2, 1, 1, 1))], "bound": 0.01, "simplex": True},
+        "bound is 0.01, but every parameter of layer 0 has norm at least 1",
+    ),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), MODELS_WITHOUT_A_TRUTH.values(), ids=MODELS_WITHOUT_A_TRUTH.keys())
+def test_models_that_no_parameter_satisfies_are_rejected(arguments, message):
+    with pytest.raises(InvalidMDPError, match=message):
+        LinearMixtureModel(**arguments)
+
+
+NONSENSE = {
+    "kernels None": lambda: LayeredMDP(None),
+    "kernels of text": lambda: LayeredMDP([[["1.0"]]]),
+    "complex kernels": lambda: LayeredMDP([np.ones((1, 1, 1), dtype=complex)]),
+    "layer sizes a number": lambda: TabularModel(3, 2),
+    "layer sizes fractional": lambda: TabularModel((1, 2.0, 1), 2),
+    "actions a bool": lambda: TabularModel((1, 2, 1), True),
+    "base kernels None": lambda: LinearMixtureModel.from_kernels(None),
+    "theta of text": lambda: LinearMixtureMDP([np.ones((1, 1, 1, 1))], [["a"]]),
+    "theta None": lambda: LinearMixtureMDP([np.ones((1, 1, 1, 1))], None),
+    "bound of text": lambda: LinearMixtureModel([np.ones((1, 1, 1, 1))], "1.5"),
+    "bound too large for a float": lambda: LinearMixtureModel([np.ones((1, 1, 1, 1))], 10**400),
+    "weights of text": lambda: LinearMixtureMDP.from_kernels([[np.ones((1, 1, 1))]], ["a"]),
+}
+
+
+@pytest.mark.parametrize("build", NONSENSE.values(), ids=NONSENSE.keys())
+def test_nonsense_raises_the_error_of_the_contract(build):
+    with pytest.raises(InvalidMDPError):
+        build()
+
+
 def test_shape_is_reported():
     mdp = LayeredMDP(good_kernels())
     assert mdp.layer_sizes == (1, 2, 3, 1)
@@ -184,17 +258,28 @@ def test_shape_is_reported():
     assert isinstance(mdp.model, TabularModel)
 
 
+def reachable_objects(root):
+    """Everything that can be reached from an object by attributes, items and array bases."""
+    seen, queue = {}, [root]
+    while queue:
+        node = queue.pop()
+        if id(node) in seen or isinstance(node, type | types.ModuleType | types.FunctionType):
+            continue
+        seen[id(node)] = node
+        queue.extend(gc.get_referents(node))
+        if isinstance(node, np.ndarray) and node.base is not None:
+            queue.append(node.base)
+    return list(seen.values())
+
+
 def test_a_model_holds_nothing_of_the_truth():
     world = make_world("random-mixture", layer_sizes=(1, 3, 2, 1), dim=2)
-    truth = [*(t.tobytes() for t in world.theta), *(k.tobytes() for k in world.kernels[:-1])]
-    held = list(vars(world.model).values())
-    arrays = [a for value in held for a in (value if isinstance(value, tuple) else (value,))]
-    for array in arrays:
-        if isinstance(array, np.ndarray):
-            assert array.tobytes() not in truth
-            assert array.base is None or array.base.tobytes() not in truth
-    assert not hasattr(world.model, "theta")
-    assert not hasattr(world.model, "kernels")
+    assert world.model.possible is not None  # cached attributes are looked through as well
+    truth = {array.tobytes() for array in (*world.theta, *world.kernels[:-1], world.flat_kernels[0])}
+    held = reachable_objects(world.model)
+    assert not any(node is world for node in held)
+    assert not any(isinstance(node, np.ndarray) and node.tobytes() in truth for node in held)
+    assert any(node is world for node in reachable_objects([world]))  # the search does find things
 
 
 @given(mixture_worlds())
@@ -240,26 +325,38 @@ def test_simulators_become_their_kernels():
     def simulator(kernels):
         return lambda h, s, a, rng: int(rng.choice(kernels[h].shape[2], p=kernels[h][s, a]))
 
-    model = LinearMixtureModel.from_simulators(
-        [simulator(k) for k in truth], (1, 2, 3, 1), 2, samples=4000, seed=1
-    )
+    model = LinearMixtureModel.from_simulators([simulator(k) for k in truth], (1, 2, 3, 1), 2, samples=4000, seed=1)
     exact = LinearMixtureModel.from_kernels(truth)
     assert model.simplex
     for sampled, known in zip(model.features, exact.features, strict=True):
-        np.testing.assert_allclose(sampled, known, atol=0.05)
-    again = LinearMixtureModel.from_simulators(
-        [simulator(k) for k in truth], (1, 2, 3, 1), 2, samples=4000, seed=1
-    )
+        # Features are divided by their largest norm, which is sampled too: compare the kernels.
+        rows, true_rows = (features / features.sum(axis=2, keepdims=True) for features in (sampled, known))
+        np.testing.assert_allclose(rows, true_rows, atol=6 * 0.5 / np.sqrt(4000))
+    again = LinearMixtureModel.from_simulators([simulator(k) for k in truth], (1, 2, 3, 1), 2, samples=4000, seed=1)
     assert all(np.array_equal(a, b) for a, b in zip(model.features, again.features, strict=True))
 
 
-@pytest.mark.parametrize("answer", [3, -1, 1.0, None])
+@pytest.mark.parametrize("answer", [3, -1, 1.0, True, None])
 def test_a_simulator_that_answers_nonsense_is_named(answer):
     def step(layer, state, action, rng):
         return answer if layer == 1 else 0
 
-    with pytest.raises(InvalidMDPError, match="simulator 0, layer 1, state 0, action 0: returned next state"):
+    with pytest.raises(InvalidMDPError, match="simulator 0, layer 1, state 0, action 0: next state is"):
         LinearMixtureModel.from_simulators([step], (1, 2, 3, 1), 2, samples=3)
+
+
+def test_a_transition_that_was_never_sampled_is_not_refused():
+    model = LinearMixtureModel.from_simulators([lambda h, s, a, rng: 0], (1, 2, 1), 1, samples=5)
+    assert model.possible is None
+    exact = LinearMixtureModel.from_kernels([[np.array([[[1.0, 0.0]]]), np.ones((2, 1, 1))]])
+    assert exact.possible[0].tolist() == [[[True, False]]]
+
+
+def test_simulators_draw_from_a_stream_of_their_own():
+    used = [generator(0, purpose).random() for purpose in Stream]
+    drawn = []
+    LinearMixtureModel.from_simulators([lambda h, s, a, rng: drawn.append(rng.random()) or 0] * 5, (1, 2, 1), 1, 1)
+    assert len({*used, *drawn}) == len(Stream) + 5
 
 
 def test_impossible_transitions_are_known_from_features():
@@ -267,6 +364,15 @@ def test_impossible_transitions_are_known_from_features():
     possible = world.model.possible
     assert possible[1].sum() == (world.kernels[1] > 0).sum()
     assert TabularModel((1, 2, 1), 2).possible is None
+
+
+@given(generators())
+def test_any_world_survives_a_file_bit_for_bit(tmp_path_factory, rng):
+    path = tmp_path_factory.getbasetemp() / "world.npz"
+    mdp = LayeredMDP(random_kernels(rng, [1, 9, 20, 1], 3))
+    mdp.save(path)
+    loaded = load_mdp(path)
+    assert all(np.array_equal(a, b) for a, b in zip(mdp.kernels, loaded.kernels, strict=True))
 
 
 def test_worlds_survive_a_file(tmp_path):

@@ -98,7 +98,7 @@ def test_ties_go_to_the_lowest_action():
 @pytest.mark.parametrize(
     ("policy", "message"),
     [
-        ([np.ones((1, 2))], r"policy has 1 layers, should have 2"),
+        ([np.ones((1, 2))], r"policy has 1 layers, should be a list over 2 layers"),
         ([np.ones((1, 2)), np.ones((2, 2))], r"policy\[1\] has shape \(2, 2\), should be \(3, 2\)"),
     ],
 )
@@ -108,6 +108,25 @@ def test_tables_of_the_wrong_shape_are_named(policy, message):
         occupancy.occupancy_measure(kernels, policy)
 
 
-def test_kernels_that_do_not_fit_are_named():
-    with pytest.raises(InvalidMDPError, match=r"kernels\[1\] has shape \(2, 2, 1\)"):
-        occupancy.occupancy_measure([np.full((1, 2, 3), 1 / 3), np.ones((2, 2, 1))], [])
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        ([(1, 2, 3), (2, 2, 1)], r"kernels\[1\] has 2 states, but kernels\[0\] leads to 3"),
+        ([(1, 4, 3), (3, 1, 2), (2, 4, 1)], r"kernels\[1\] has 1 actions, kernels\[0\] has 4"),
+        ([(1, 2)], r"kernels\[0\] has shape \(1, 2\), should be \(S_h, A, S_\{h\+1\}\)"),
+    ],
+)
+def test_kernels_that_do_not_fit_are_named(shapes, message):
+    kernels = [np.full(shape, 1.0 / shape[-1]) for shape in shapes]
+    with pytest.raises(InvalidMDPError, match=message):
+        occupancy.occupancy_measure(kernels, [])
+
+
+def test_policies_and_losses_that_make_no_sense_are_named():
+    mdp = LayeredMDP([np.full((1, 2, 2), 0.5), np.ones((2, 2, 1))])
+    policy = [np.array([[2.0, -1.0]]), np.full((2, 2), 0.5)]
+    with pytest.raises(InvalidMDPError, match="policy, layer 0, state 0: probabilities"):
+        occupancy.occupancy_measure(mdp, policy)
+    losses = [np.zeros((1, 2)), np.array([[0.0, 0.0], [np.nan, 0.0]])]
+    with pytest.raises(InvalidMDPError, match="losses, layer 1, state 1, action 0: nan is not a finite number"):
+        occupancy.best_policy(mdp, losses)

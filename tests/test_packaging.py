@@ -86,9 +86,7 @@ def test_wheel_ships_the_package_and_its_types(tmp_path: Path) -> None:
         shipped = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert "advmdp/py.typed" in shipped
     assert {str(path.relative_to(ROOT / "src")) for path in SOURCES} <= shipped
-    strays = {
-        name for name in shipped if not name.startswith("advmdp/") or name.endswith((".nbi", ".nbc", ".pyc"))
-    }
+    strays = {name for name in shipped if not name.startswith("advmdp/") or name.endswith((".nbi", ".nbc", ".pyc"))}
     assert not strays, "only the package belongs into the wheel, without caches"
 
 

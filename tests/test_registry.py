@@ -12,9 +12,7 @@ from advmdp.registry import Registry, adversaries, learners, worlds
 
 
 def test_an_unknown_name_lists_the_choices():
-    with pytest.raises(
-        InvalidSpecError, match=r"unknown world 'gird' \(did you mean 'grid'\?\); there are: "
-    ):
+    with pytest.raises(InvalidSpecError, match=r"unknown world 'gird' \(did you mean 'grid'\?\); there are: "):
         make_world("gird")
     with pytest.raises(InvalidSpecError, match=r"unknown learner 'x'; there are: .*uniform"):
         make_learner("x", make_world("grid"), 10)
@@ -25,7 +23,7 @@ def test_an_unknown_option_lists_the_valid_ones():
         make_world("grid", hight=3)
     with pytest.raises(InvalidSpecError, match="adversary 'switching' has no option 'x'; it has: period"):
         make_adversary("switching", make_world("grid"), 10, x=1)
-    with pytest.raises(InvalidSpecError, match="learner 'uniform' has no option 'eta'; it has: none"):
+    with pytest.raises(InvalidSpecError, match="learner 'uniform' has no option 'eta'; it has: seed"):
         make_learner("uniform", make_world("grid"), 10, eta=1)
 
 
@@ -43,15 +41,47 @@ def test_a_user_registers_by_decorator():
 
     assert registry.make("mine", size=5).n_actions == 5
     assert registry.options("mine") == {"size": 3}
+    registry.register("mine")(mine)  # the same again, as when a notebook cell is run twice
     with pytest.raises(InvalidSpecError, match="world 'mine' is already registered"):
         registry.register("mine")(lambda: None)
 
 
+def test_a_class_bears_the_name_that_it_is_registered_under():
+    registry: Registry = Registry("learner", positional=2)
+
+    @registry.register("mine")
+    class Mine:
+        pass
+
+    class Derived(Mine):
+        pass
+
+    assert Mine.name == "mine"
+    assert registry.register("derived")(Derived).name == "derived"
+    with pytest.raises(InvalidSpecError, match="learner 'other': the class calls itself 'mine'"):
+        registry.register("other")(Mine)
+
+
+def test_an_entry_may_take_any_option():
+    registry: Registry = Registry("world", positional=0)
+    registry.register("any")(lambda **options: options)
+    assert registry.make("any", colour="red") == {"colour": "red"}
+
+
+def test_a_broken_plugin_is_reported_and_does_not_hide_the_others(monkeypatch):
+    points = [
+        importlib.metadata.EntryPoint("broken", "no.such.module:thing", "advmdp.worlds"),
+        importlib.metadata.EntryPoint("plugged", "advmdp.worlds.grid:grid", "advmdp.worlds"),
+    ]
+    monkeypatch.setattr("advmdp.registry.entry_points", lambda group: points)
+    registry: Registry = Registry("world", positional=0)
+    with pytest.warns(UserWarning, match=r"world 'broken' .* could not be loaded"):
+        assert registry.names() == ["plugged"]
+
+
 def test_a_user_registers_by_entry_point(monkeypatch):
     point = importlib.metadata.EntryPoint("plugged", "advmdp.worlds.grid:grid", "advmdp.worlds")
-    monkeypatch.setattr(
-        "advmdp.registry.entry_points", lambda group: [point] if group == "advmdp.worlds" else []
-    )
+    monkeypatch.setattr("advmdp.registry.entry_points", lambda group: [point] if group == "advmdp.worlds" else [])
     registry: Registry = Registry("world", positional=0)
     assert registry.names() == ["plugged"]
     assert registry.make("plugged", height=2, width=2).n_states == 4

@@ -24,6 +24,25 @@ def test_a_tree_survives(tmp_path):
     np.testing.assert_array_equal(read["nested"]["a"], TREE["nested"]["a"])
 
 
+def test_arrays_keep_their_shape(tmp_path):
+    for array in (np.array(3.0), np.zeros((0, 2)), np.asfortranarray(np.arange(6.0).reshape(2, 3)), np.ones(2, bool)):
+        storage.write(tmp_path / "t.npz", "thing", {"a": array})
+        read = storage.read(tmp_path / "t.npz", "thing")["a"]
+        assert read.shape == array.shape
+        assert read.dtype == array.dtype
+        np.testing.assert_array_equal(read, array)
+
+
+def test_permissions_are_those_of_an_ordinary_file(tmp_path):
+    path = tmp_path / "t.npz"
+    storage.write(path, "thing", TREE)
+    (tmp_path / "plain").touch()
+    assert path.stat().st_mode == (tmp_path / "plain").stat().st_mode
+    path.chmod(0o640)
+    storage.write(path, "thing", TREE)
+    assert path.stat().st_mode & 0o777 == 0o640
+
+
 def test_equal_content_gives_equal_files(tmp_path):
     for name in ("a.npz", "b.npz"):
         storage.write(tmp_path / name, "thing", TREE)

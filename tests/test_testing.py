@@ -30,7 +30,7 @@ def test_a_policy_that_is_no_distribution_is_found(monkeypatch):
         def _learn(self, episode):
             self._set_policy(np.full(self._layers.n_pairs, 0.5))
 
-    with pytest.raises(ValueError, match="policy, layer 0, state 0: probabilities"):
+    with pytest.raises(testing.ConformanceError, match="after 1 episodes: policy, layer 0, state 0: probabilities"):
         check(monkeypatch, Broken)
 
 
@@ -40,7 +40,7 @@ def test_randomness_outside_the_seed_is_found(monkeypatch):
             rows = np.random.default_rng().dirichlet(np.ones(3), size=self._layers.n_pairs // 3)
             self._set_policy(rows.ravel())
 
-    with pytest.raises(AssertionError, match="two runs with the same seed differ"):
+    with pytest.raises(testing.ConformanceError, match="two runs with the same seed differ"):
         check(monkeypatch, Broken)
 
 
@@ -51,7 +51,7 @@ def test_a_learner_that_changes_when_looked_at_is_found(monkeypatch):
             self._total = self._total + np.arange(self._total.size)
             return super().q
 
-    with pytest.raises(AssertionError, match="10 episodes and 10 more differ from 20 at once"):
+    with pytest.raises(testing.ConformanceError, match="10 episodes and 10 more differ from 20 at once"):
         check(monkeypatch, Broken)
 
 
@@ -60,16 +60,25 @@ def test_state_that_is_not_saved_is_found(monkeypatch):
         def _state(self):
             return {"total": np.zeros_like(self._total)}
 
-    with pytest.raises(AssertionError, match="saving and loading in the middle changes the run"):
+    with pytest.raises(testing.ConformanceError, match="saving and loading in the middle changes the run"):
         check(monkeypatch, Broken)
 
 
 def test_a_random_stream_that_is_not_saved_is_found(monkeypatch):
     class Broken(Uniform):
-        def act(self, layer, state):
-            return int(np.random.default_rng(id(self) % 2**32).integers(0, 3) + self._rng.integers(0, 2)) % 3
+        """Draws from a generator of its own, which it forgets to save."""
 
-    with pytest.raises(AssertionError, match="loading changes the random stream"):
+        def __init__(self, problem, episodes, *, seed=0):
+            super().__init__(problem, episodes, seed=seed)
+            self.own = np.random.default_rng(seed)
+
+        def _learn(self, episode):
+            self.own.random(7)
+
+        def act(self, layer, state):
+            return int(self.own.integers(0, 3))
+
+    with pytest.raises(testing.ConformanceError, match="loading changes the random stream"):
         check(monkeypatch, Broken)
 
 
@@ -92,7 +101,7 @@ def test_missing_checks_are_found(monkeypatch, skipped, message):
                 episode = replace(episode, losses=np.zeros(losses.size))
             super().update(episode)
 
-    with pytest.raises(AssertionError, match=message):
+    with pytest.raises(testing.ConformanceError, match=message):
         check(monkeypatch, Broken)
 
 
@@ -102,8 +111,41 @@ def test_a_rejection_that_leaves_a_trace_is_found(monkeypatch):
             self._total = self._total + 1.0
             super().update(episode)
 
-    with pytest.raises(AssertionError, match="changed the learner"):
+    with pytest.raises(testing.ConformanceError, match="changed the learner"):
         check(monkeypatch, Broken)
+
+
+def test_a_bandit_learner_that_peeks_is_found(monkeypatch):
+    class Broken(Uniform):
+        def update(self, episode):
+            self.peeked = episode.loss_table
+            super().update(episode)
+
+        def _learn(self, episode):
+            if self.peeked is not None:
+                rows = np.tile([1.0, 0.0, 0.0], self._layers.n_pairs // 3)
+                self._set_policy(rows)
+
+    with pytest.raises(testing.ConformanceError, match="a bandit learner looks at losses of pairs"):
+        check(monkeypatch, Broken)
+
+
+def test_an_update_that_writes_into_its_state_is_found(monkeypatch):
+    class Broken(FollowTheLeader):
+        def _learn(self, episode):
+            self._total += episode.loss_table  # in place: a failure later in the update cannot undo it
+            self._follow(self._total)
+
+    with pytest.raises(testing.ConformanceError, match="an update that failed in the middle changed the learner"):
+        check(monkeypatch, Broken)
+
+
+def test_a_learner_that_cannot_be_loaded_is_found():
+    class Unregistered(Uniform):
+        name = "unregistered"
+
+    with pytest.raises(testing.ConformanceError, match="cannot be loaded"):
+        testing.check_learner(lambda p, k, s: Unregistered(p.model, k, seed=s))
 
 
 def test_too_few_episodes_for_the_suite_are_refused():

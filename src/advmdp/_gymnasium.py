@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from advmdp._checks import integer
 from advmdp.errors import InvalidMDPError
 
 FloatArray = NDArray[np.float64]
@@ -20,17 +21,16 @@ def unroll(env: Any, horizon: int) -> tuple[list[FloatArray], list[FloatArray]]:
     base = getattr(env, "unwrapped", env)
     table = getattr(base, "P", None)
     if table is None:
-        raise InvalidMDPError(
-            f"{type(base).__name__} has no transition table P, should have one like FrozenLake's"
-        )
-    if not (isinstance(horizon, (int, np.integer)) and horizon >= 1):
-        raise InvalidMDPError(f"horizon is {horizon!r}, should be an integer >= 1")
+        raise InvalidMDPError(f"{type(base).__name__} has no transition table P, should have one like FrozenLake's")
+    integer(horizon, "horizon", 1, InvalidMDPError)
     n_actions = int(base.action_space.n)
     start = _start(base, len(table))
     rewards = [
         float(reward) for actions in table.values() for outcomes in actions.values()
         for _, _, reward, _ in outcomes
     ]  # fmt: skip
+    if not np.isfinite(rewards).all():
+        raise InvalidMDPError(f"{type(base).__name__} has rewards that are not finite numbers")
     highest, lowest = max([0.0, *rewards]), min([0.0, *rewards])
     scale = (highest - lowest) or 1.0
     idle = (highest - 0.0) / scale
@@ -54,6 +54,8 @@ def unroll(env: Any, horizon: int) -> tuple[list[FloatArray], list[FloatArray]]:
                     loss[i, action] = idle
                     continue
                 for probability, target, reward, terminated in table[state][action]:
+                    if probability == 0.0:
+                        continue
                     over = terminated or step == horizon - 1
                     kernel[i, action, place[_OVER if over else int(target)]] += probability
                     loss[i, action] += probability * (highest - float(reward)) / scale

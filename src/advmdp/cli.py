@@ -71,6 +71,10 @@ def compare_command(
             (learners, learners_option),
         )
     }
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise typer.BadParameter(f"{out} cannot be made: {error}", param_hint="--out") from error
     console = Console()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
@@ -84,7 +88,6 @@ def compare_command(
             report=lambda what, done, total: bar.update(task, description=what, completed=done, total=total),
         )
     console.print(_comparison_table(result, episodes, seeds))
-    out.mkdir(parents=True, exist_ok=True)
     result.frame.to_parquet(out / "regret.parquet", index=False)
     comparison_figure(result.frame).savefig(out / "regret.png", dpi=150)
     console.print(f"figure: {out / 'regret.png'}", soft_wrap=True)
@@ -109,9 +112,7 @@ def list_command() -> None:
         for name in registry.names():
             entry = registry.get(name)
             setting = (
-                [getattr(entry, "feedback", "?"), getattr(entry, "transition", "?")]
-                if registry is learners
-                else []
+                [getattr(entry, "feedback", "?"), getattr(entry, "transition", "?")] if registry is learners else []
             )
             summary = (inspect.getdoc(entry) or "").split("\n\n")[0].replace("\n", " ")
             table.add_row(name, *setting, summary.replace("``", ""), _options(registry, name))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from advmdp._checks import float_array
 from advmdp._compiled import kernel
 from advmdp.errors import InvalidEpisodeError, InvalidMDPError
 from advmdp.layered import FloatArray, IntArray, LayeredMDP, Layers
@@ -28,7 +29,8 @@ class Episode:
     losses
         The loss suffered in each layer, H numbers in [0, 1].
     loss_table
-        With full information: the losses of all pairs, a list over layers of ``(S_h, A)``.
+        With full information: the losses of all pairs, a list over layers of ``(S_h, A)`` (or that as one flat
+        vector).
     index
         Number of the episode, from 0; if given, a learner notices lost and repeated episodes.
     """
@@ -36,7 +38,7 @@ class Episode:
     states: ArrayLike
     actions: ArrayLike
     losses: ArrayLike
-    loss_table: Sequence[ArrayLike] | None = None
+    loss_table: Sequence[ArrayLike] | FloatArray | None = None
     index: int | None = None
 
 
@@ -56,27 +58,29 @@ class CheckedEpisode:
 def check_episode(
     episode: Episode,
     layers: Layers,
-    possible: Sequence[NDArray[np.bool_]] | None = None,
+    possible: tuple[NDArray[np.bool_], IntArray] | None = None,
     full_information: bool = False,
 ) -> CheckedEpisode:
-    """Raise InvalidEpisodeError, naming what is wrong and where, unless an episode is possible."""
+    """Raise InvalidEpisodeError, naming what is wrong and where, unless an episode is possible.
+
+    ``possible`` is the ``flat_possible`` of a model.
+    """
+    if not isinstance(episode, Episode):
+        raise InvalidEpisodeError(f"expected an Episode, got {type(episode).__name__}")
     horizon = layers.horizon
     states = _integers(episode.states, "states")
     actions = _integers(episode.actions, "actions")
     losses = _floats(episode.losses)
     if states.size not in (horizon, horizon + 1):
         raise InvalidEpisodeError(
-            f"states has {states.size} entries, should have {horizon} (or {horizon + 1} with the "
-            "terminal state)"
+            f"states has {states.size} entries, should have {horizon} (or {horizon + 1} with the terminal state)"
         )
     for what, array in (("actions", actions), ("losses", losses)):
         if array.size != horizon:
             raise InvalidEpisodeError(f"{what} has {array.size} entries, should have {horizon}")
 
     pairs = np.empty(horizon, dtype=np.int64)
-    problem = index_pairs(
-        states, actions, losses, layers.size_array, layers.pair_offsets, layers.n_actions, pairs
-    )
+    problem = index_pairs(states, actions, losses, layers.size_array, layers.pair_offsets, layers.n_actions, pairs)
     if problem >= 0:
         h, kind = divmod(int(problem), 3)
         if kind == 0:
@@ -90,12 +94,12 @@ def check_episode(
             )
         raise InvalidEpisodeError(f"{where}, action {actions[h]}: loss {losses[h]} is not a number in [0, 1]")
     if possible is not None:
-        for h in range(horizon - 1):
-            if not possible[h][states[h], actions[h], states[h + 1]]:
-                raise InvalidEpisodeError(
-                    f"layer {h}, state {states[h]}, action {actions[h]}: next state {states[h + 1]} "
-                    "is impossible under the model"
-                )
+        h = int(first_impossible(states, actions, layers.size_array, layers.n_actions, *possible))
+        if h >= 0:
+            raise InvalidEpisodeError(
+                f"layer {h}, state {states[h]}, action {actions[h]}: next state {states[h + 1]} "
+                "is impossible under the model"
+            )
     table = None
     if full_information:
         table = _full_information(episode, layers, pairs, losses)
@@ -146,10 +150,7 @@ def _integers(values: Any, what: str) -> IntArray:
 
 
 def _floats(values: Any) -> FloatArray:
-    try:
-        array = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InvalidEpisodeError(f"losses is not a list of numbers: {error}") from error
+    array = float_array(values, "losses", InvalidEpisodeError)
     if array.ndim != 1:
         raise InvalidEpisodeError(f"losses should be a list of numbers, got {values!r}")
     return array
@@ -193,6 +194,23 @@ def index_pairs(
         if not 0.0 <= losses[h] <= 1.0:
             return 3 * h + 2
         pairs[h] = pair_offsets[h] + states[h] * n_actions + actions[h]
+    return -1
+
+
+@kernel
+def first_impossible(
+    states: IntArray,
+    actions: IntArray,
+    sizes: IntArray,
+    n_actions: int,
+    possible: NDArray[np.bool_],
+    offsets: IntArray,
+) -> int:
+    """First layer whose transition the model rules out, or -1; the last one always leads to the end."""
+    for h in range(actions.size - 1):
+        pair = states[h] * n_actions + actions[h]
+        if not possible[offsets[h] + pair * sizes[h + 1] + states[h + 1]]:
+            return h
     return -1
 
 

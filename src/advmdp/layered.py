@@ -9,7 +9,8 @@ in one flat vector, of which the list entries are views (see :class:`Layers`).
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +20,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from advmdp import storage
+from advmdp._checks import float_array, integer
 from advmdp.errors import CorruptCheckpointError, InvalidMDPError
+from advmdp.seeding import Stream, sequence
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -41,18 +44,17 @@ class Layers:
     size_array: IntArray = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if len(self.sizes) < 2 or any(not _is_positive_integer(size) for size in self.sizes):
-            raise InvalidMDPError(
-                f"layer_sizes {self.sizes}: need at least two layers, each with one state or more"
-            )
+        if not isinstance(self.sizes, tuple) or len(self.sizes) < 2:
+            raise InvalidMDPError(f"layer_sizes {self.sizes!r}: need a sequence of at least two layers")
+        for layer, size in enumerate(self.sizes):
+            integer(size, f"the number of states in layer {layer}", 1, InvalidMDPError)
         for layer in (0, len(self.sizes) - 1):
             if self.sizes[layer] != 1:
                 raise InvalidMDPError(
                     f"layer {layer} has {self.sizes[layer]} states: the first and the last layer "
                     "hold a single state each"
                 )
-        if not _is_positive_integer(self.n_actions):
-            raise InvalidMDPError(f"n_actions is {self.n_actions!r}, should be an integer >= 1")
+        integer(self.n_actions, "n_actions", 1, InvalidMDPError)
         sizes = np.array(self.sizes, dtype=np.int64)
         offsets = np.concatenate([[0], np.cumsum(sizes[:-1] * self.n_actions)]).astype(np.int64)
         object.__setattr__(self, "sizes", tuple(int(size) for size in self.sizes))
@@ -77,21 +79,22 @@ class Layers:
     def split(self, flat: FloatArray) -> list[FloatArray]:
         """A flat vector over pairs as a list over layers of ``(S_h, A)`` views."""
         offsets = self.pair_offsets
-        return [
-            flat[offsets[h] : offsets[h + 1]].reshape(self.sizes[h], self.n_actions)
-            for h in range(self.horizon)
-        ]
+        return [flat[offsets[h] : offsets[h + 1]].reshape(self.sizes[h], self.n_actions) for h in range(self.horizon)]
 
-    def flatten(self, table: Sequence[ArrayLike], what: str = "table") -> FloatArray:
-        """A list over layers of ``(S_h, A)`` as one flat vector (a copy), shapes checked."""
-        if len(table) != self.horizon:
-            raise InvalidMDPError(
-                f"{what} has {len(table)} layers, should have {self.horizon} (layers 0 to H-1)"
-            )
+    def flatten(self, table: Sequence[ArrayLike] | FloatArray, what: str = "table") -> FloatArray:
+        """A list over layers of ``(S_h, A)`` as one flat vector (a copy), shapes checked.
+
+        What is a flat vector already passes through, copied.
+        """
+        if isinstance(table, np.ndarray) and table.shape == (self.n_pairs,):
+            return np.array(float_array(table, what, InvalidMDPError))
+        if not isinstance(table, Sequence) or len(table) != self.horizon:
+            found = f"{len(table)} layers" if isinstance(table, Sequence) else f"type {type(table).__name__}"
+            raise InvalidMDPError(f"{what} has {found}, should be a list over {self.horizon} layers (0 to H-1)")
         flat = np.empty(self.n_pairs)
         offsets = self.pair_offsets
         for h, entry in enumerate(table):
-            values = np.asarray(entry, dtype=np.float64)
+            values = float_array(entry, f"{what}[{h}]", InvalidMDPError)
             if values.shape != (self.sizes[h], self.n_actions):
                 raise InvalidMDPError(
                     f"{what}[{h}] has shape {values.shape}, should be "
@@ -100,13 +103,20 @@ class Layers:
             flat[offsets[h] : offsets[h + 1]] = values.ravel()
         return flat
 
+    def flat_vector(self, vector: Any, what: str) -> FloatArray:
+        """A private copy of a flat vector over pairs (out of a file, say), its shape and type checked."""
+        array = float_array(vector, what, InvalidMDPError)
+        if array.shape != (self.n_pairs,):
+            raise InvalidMDPError(f"{what} has shape {array.shape}, should be {(self.n_pairs,)}")
+        return np.array(array)
+
     def name_pair(self, pair: int) -> str:
         """Where a flat pair index is, for error messages."""
         h = int(np.searchsorted(self.pair_offsets, pair, side="right")) - 1
         state, action = divmod(pair - int(self.pair_offsets[h]), self.n_actions)
         return f"layer {h}, state {state}, action {action}"
 
-    def loss_table(self, table: Sequence[ArrayLike], what: str = "losses") -> FloatArray:
+    def loss_table(self, table: Sequence[ArrayLike] | FloatArray, what: str = "losses") -> FloatArray:
         """A flat copy of a table of losses, every entry checked to lie in [0, 1]."""
         flat = self.flatten(table, what)
         bad = ~((flat >= 0.0) & (flat <= 1.0))
@@ -120,7 +130,8 @@ class TabularModel:
     """What a tabular learner may know: the layers and the actions, nothing of the dynamics."""
 
     def __init__(self, layer_sizes: Sequence[int], n_actions: int) -> None:
-        self._layers = Layers(tuple(layer_sizes), n_actions)
+        sizes = tuple(layer_sizes) if isinstance(layer_sizes, Iterable) else layer_sizes
+        self._layers = Layers(sizes, n_actions)
 
     @property
     def layers(self) -> Layers:
@@ -160,6 +171,12 @@ class TabularModel:
         """
         return None
 
+    @cached_property
+    def flat_possible(self) -> tuple[NDArray[np.bool_], IntArray] | None:
+        """:attr:`possible` in one vector, and where each layer's part begins."""
+        masks = self.possible
+        return None if masks is None else _flatten_shared(masks)
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}(layer_sizes={self.layer_sizes}, n_actions={self.n_actions})"
 
@@ -179,17 +196,26 @@ class LinearMixtureModel(TabularModel):
         B, at least the norm of every parameter theta_h.
     simplex
         Whether theta_h is known to be non-negative, as it is for a mixture of d simulators.  Then features
-        must be non-negative and have the same sum over next states in each of the d coordinates.
+        must be non-negative and have the same sum over next states everywhere in a layer.
+    zeros_are_certain
+        Whether a transition whose features are zero is impossible, so that an episode with it is refused.
+        Not so where features were estimated: a rare transition may have been missed.
     """
 
-    def __init__(self, features: Sequence[ArrayLike], bound: float, simplex: bool = False) -> None:
+    def __init__(
+        self,
+        features: Sequence[ArrayLike],
+        bound: float,
+        simplex: bool = False,
+        *,
+        zeros_are_certain: bool = True,
+    ) -> None:
         arrays = _frozen_arrays(features, 4, "features")
-        super().__init__(_layer_sizes(arrays, "features"), arrays[0].shape[1])
+        super().__init__(layer_sizes(arrays, "features"), arrays[0].shape[1])
         self._features = arrays
-        self._bound = float(bound)
+        self._bound = _bound(bound)
         self._simplex = bool(simplex)
-        if not (np.isfinite(self._bound) and self._bound > 0.0):
-            raise InvalidMDPError(f"bound is {bound}, should be a finite number > 0 (B of the model)")
+        self._zeros_are_certain = bool(zeros_are_certain)
         dims = {array.shape[3] for array in arrays}
         if len(dims) != 1 or dims == {0}:
             raise InvalidMDPError(
@@ -199,7 +225,9 @@ class LinearMixtureModel(TabularModel):
         for h, array in _distinct(arrays[:-1]):
             _check_norms(array, h)
             if simplex:
-                _check_simplex_features(array, h)
+                _check_simplex_features(array, h, self._bound)
+            else:
+                _check_feasible(array, h)
 
     @property
     def features(self) -> tuple[FloatArray, ...]:
@@ -222,8 +250,10 @@ class LinearMixtureModel(TabularModel):
         return self._simplex
 
     @cached_property
-    def possible(self) -> tuple[NDArray[np.bool_], ...]:
+    def possible(self) -> tuple[NDArray[np.bool_], ...] | None:
         """Transitions to which some parameter gives a probability: their features are not all zero."""
+        if not self._zeros_are_certain:
+            return None
         masks = {id(a): (a != 0.0).any(axis=3) for _, a in _distinct(self._features[:-1])}
         last = np.ones(self._features[-1].shape[:3], dtype=bool)
         return (*(masks[id(a)] for a in self._features[:-1]), last)
@@ -236,8 +266,12 @@ class LinearMixtureModel(TabularModel):
         norm that occurs there, c_h (the deterministic last layer apart).  The parameter is then c_h times
         the mixture weights, so that B = max_h c_h holds whatever the weights are.
         """
+        return cls._mixture(base_kernels, zeros_are_certain=True)
+
+    @classmethod
+    def _mixture(cls, base_kernels: Sequence[Sequence[ArrayLike]], zeros_are_certain: bool) -> LinearMixtureModel:
         features, scales = _stack_kernels(base_kernels)
-        return cls(features, bound=max(scales), simplex=True)
+        return cls(features, bound=max(scales), simplex=True, zeros_are_certain=zeros_are_certain)
 
     @classmethod
     def from_simulators(
@@ -252,24 +286,26 @@ class LinearMixtureModel(TabularModel):
 
         Each simulator is a function ``step(layer, state, action, rng) -> next_state``; it is called
         ``samples`` times for every pair (the last layer apart), with a random stream of its own.
+        Probabilities are then known to about 1 / sqrt(samples) only, and the guarantees of learners hold for
+        mixtures of the sampled kernels; a transition that was never sampled may happen, and is not refused.
         """
-        layers = Layers(tuple(layer_sizes), n_actions)
+        layers = TabularModel(layer_sizes, n_actions).layers
         if not step_functions:
             raise InvalidMDPError("step_functions is empty, should hold one simulator or more")
-        if not _is_positive_integer(samples):
-            raise InvalidMDPError(f"samples is {samples!r}, should be an integer >= 1")
-        streams = np.random.SeedSequence(seed).spawn(len(step_functions))
+        integer(samples, "samples", 1, InvalidMDPError)
+        streams = sequence(seed, Stream.SIMULATORS).spawn(len(step_functions))
         kernels = [
             _sampled_kernels(step, number, layers, samples, np.random.default_rng(stream))
             for number, (step, stream) in enumerate(zip(step_functions, streams, strict=True))
         ]
-        return cls.from_kernels(kernels)
+        return cls._mixture(kernels, zeros_are_certain=False)
 
     def _tree(self) -> dict[str, Any]:
         return {
             "features": list(self._features),
             "bound": self._bound,
             "simplex": self._simplex,
+            "zeros_are_certain": self._zeros_are_certain,
         }
 
 
@@ -286,30 +322,18 @@ class LayeredMDP:
 
     def __init__(self, kernels: Sequence[ArrayLike]) -> None:
         arrays = _frozen_arrays(kernels, 3, "kernels")
-        layers = Layers(_layer_sizes(arrays, "kernels"), arrays[0].shape[1])
+        layers = Layers(layer_sizes(arrays, "kernels"), arrays[0].shape[1])
         checked = {id(array): _probability_rows(array, h) for h, array in _distinct(arrays)}
         self._adopt(TabularModel(layers.sizes, layers.n_actions), [checked[id(a)] for a in arrays])
 
     def _adopt(self, model: TabularModel, kernels: Sequence[FloatArray]) -> None:
         self._model = model
-        # One buffer holds every distinct kernel; layers that share an array share their offset.
-        starts: dict[int, int] = {}
-        size = 0
-        for array in kernels:
-            if id(array) not in starts:
-                starts[id(array)] = size
-                size += array.size
-        buffer = np.empty(size)
-        for array in kernels:
-            start = starts[id(array)]
-            buffer[start : start + array.size] = array.ravel()
-        self._kernel_buffer = _read_only(buffer)
-        self._kernel_offsets = _read_only(np.array([starts[id(a)] for a in kernels], dtype=np.int64))
+        self._kernel_buffer, self._kernel_offsets = _flatten_shared(kernels)
         views = {
-            id(a): self._kernel_buffer[starts[id(a)] : starts[id(a)] + a.size].reshape(a.shape)
-            for a in kernels
+            id(array): self._kernel_buffer[start : start + array.size].reshape(array.shape)
+            for array, start in zip(kernels, self._kernel_offsets, strict=True)
         }
-        self._kernels = tuple(views[id(a)] for a in kernels)
+        self._kernels = tuple(views[id(array)] for array in kernels)
 
     @property
     def kernels(self) -> tuple[FloatArray, ...]:
@@ -354,11 +378,17 @@ class LayeredMDP:
     @cached_property
     def possible(self) -> tuple[NDArray[np.bool_], ...]:
         """Transitions of positive probability, per layer ``(S_h, A, S_{h+1})``."""
-        return tuple(array > 0.0 for array in self._kernels)
+        masks = {id(array): array > 0.0 for array in self._kernels}
+        return tuple(masks[id(array)] for array in self._kernels)
+
+    @cached_property
+    def flat_possible(self) -> tuple[NDArray[np.bool_], IntArray]:
+        """:attr:`possible` in one vector, and where each layer's part begins."""
+        return _flatten_shared(self.possible)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the world to one file (arrays and JSON, no code); :func:`load_mdp` reads it."""
-        storage.write(path, "mdp", {"class": type(self).__name__, **self._tree()})
+        storage.write(path, "mdp", problem_tree(self))
 
     def _tree(self) -> dict[str, Any]:
         return {"kernels": list(self._kernels)}
@@ -366,8 +396,8 @@ class LayeredMDP:
     def __repr__(self) -> str:
         return f"{type(self).__name__}(layer_sizes={self.layer_sizes}, n_actions={self.n_actions})"
 
-    @classmethod
-    def from_gymnasium(cls, env: Any, horizon: int) -> tuple[LayeredMDP, list[FloatArray]]:
+    @staticmethod
+    def from_gymnasium(env: Any, horizon: int) -> tuple[LayeredMDP, list[FloatArray]]:
         """Unroll a tabular Gymnasium environment over ``horizon`` steps.
 
         Parameters
@@ -391,7 +421,7 @@ class LayeredMDP:
         from advmdp._gymnasium import unroll
 
         kernels, losses = unroll(env, horizon)
-        return cls(kernels), losses
+        return LayeredMDP(kernels), losses
 
 
 class LinearMixtureMDP(LayeredMDP):
@@ -404,9 +434,9 @@ class LinearMixtureMDP(LayeredMDP):
     theta
         List over layers of vectors ``(d,)``; the last one is ignored, like the last features.
     bound
-        B; by default the largest norm of theta_0..theta_{H-2}.
-    simplex
-        Whether learners may know that theta is non-negative.
+        B; by default the largest norm of theta_0..theta_{H-2}, which tells learners that much of the truth.
+    simplex, zeros_are_certain
+        As in :class:`LinearMixtureModel`.
     """
 
     def __init__(
@@ -415,27 +445,25 @@ class LinearMixtureMDP(LayeredMDP):
         theta: Sequence[ArrayLike],
         bound: float | None = None,
         simplex: bool = False,
+        *,
+        zeros_are_certain: bool = True,
     ) -> None:
         # Only the number of layers is compared here; the model checks the features themselves.
-        if len(theta) != len(features):
-            raise InvalidMDPError(
-                f"theta has {len(theta)} layers, features have {len(features)}: one vector per layer"
-            )
+        if not isinstance(theta, Sequence | np.ndarray) or len(theta) != len(features):
+            count = len(theta) if isinstance(theta, Sequence | np.ndarray) else "no"
+            raise InvalidMDPError(f"theta has {count} layers, features have {len(features)}: one vector per layer")
         parameters = [_parameter(vector, h) for h, vector in enumerate(theta)]
         norms = [float(np.linalg.norm(vector)) for vector in parameters[:-1]]
         if bound is None:
             bound = max(norms, default=1.0) or 1.0
-        model = LinearMixtureModel(features, bound, simplex)
+        model = LinearMixtureModel(features, bound, simplex, zeros_are_certain=zeros_are_certain)
+        bound = model.bound
         for h, vector in enumerate(parameters):
             if vector.shape != (model.dim,):
-                raise InvalidMDPError(
-                    f"theta[{h}] has shape {vector.shape}, should be {(model.dim,)} as the features"
-                )
+                raise InvalidMDPError(f"theta[{h}] has shape {vector.shape}, should be {(model.dim,)} as the features")
         for h, norm in enumerate(norms):
             if norm > bound + TOLERANCE:
-                raise InvalidMDPError(
-                    f"theta[{h}] has norm {norm:.6g}, should be at most bound = {bound:.6g}"
-                )
+                raise InvalidMDPError(f"theta[{h}] has norm {norm:.6g}, should be at most bound = {bound:.6g}")
             if simplex and parameters[h].min() < -TOLERANCE:
                 raise InvalidMDPError(
                     f"theta[{h}] has entry {parameters[h].min():.6g}, should be >= 0 since simplex=True"
@@ -489,7 +517,7 @@ class LinearMixtureMDP(LayeredMDP):
         Features, scaling and bound are those of :meth:`LinearMixtureModel.from_kernels`.
         """
         features, scales = _stack_kernels(base_kernels)
-        table = np.asarray(weights, dtype=np.float64)
+        table = float_array(weights, "weights", InvalidMDPError)
         if table.ndim == 1:
             table = np.broadcast_to(table, (len(features), table.size))
         if table.shape != (len(features), len(base_kernels)):
@@ -529,22 +557,33 @@ def _rebuild(path: str | os.PathLike[str], tree: dict[str, Any], classes: dict[s
     arguments = {key: value for key, value in tree.items() if key != "class"}
     try:
         return classes[tree["class"]](**arguments)
-    except (KeyError, TypeError, ValueError) as error:
-        raise CorruptCheckpointError(
-            f"{Path(path)}: does not describe a valid world or model ({error})"
-        ) from error
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise CorruptCheckpointError(f"{Path(path)}: does not describe a valid world or model ({error})") from error
 
 
 # ------------------------------------------------------------------------------------ validation
 
 
-def _is_positive_integer(value: Any) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(value >= 1)
-
-
 def _read_only(array: NDArray[Any]) -> NDArray[Any]:
     array.flags.writeable = False
     return array
+
+
+def _flatten_shared(arrays: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], IntArray]:
+    """All arrays in one read-only vector, and where each begins; what is one object is stored once."""
+    starts: dict[int, int] = {}
+    size = 0
+    for array in arrays:
+        if id(array) not in starts:
+            starts[id(array)] = size
+            size += array.size
+    buffer = np.empty(size, dtype=arrays[0].dtype)
+    for array in arrays:
+        start = starts[id(array)]
+        buffer[start : start + array.size] = array.ravel()
+    return _read_only(buffer), _read_only(np.array([starts[id(a)] for a in arrays], dtype=np.int64))
 
 
 def _distinct(arrays: Sequence[FloatArray]) -> list[tuple[int, FloatArray]]:
@@ -557,29 +596,24 @@ def _distinct(arrays: Sequence[FloatArray]) -> list[tuple[int, FloatArray]]:
 
 def _frozen_arrays(entries: Sequence[ArrayLike], ndim: int, what: str) -> tuple[FloatArray, ...]:
     """Private, read-only, finite float64 copies; entries that are one object stay one object."""
-    if len(entries) == 0:
+    if not isinstance(entries, Iterable):
+        raise InvalidMDPError(f"{what} is {entries!r}, should be a list of arrays, one per layer 0 to H-1")
+    entries = list(entries)  # holds every entry, so that no two of them can share an id by accident
+    if not entries:
         raise InvalidMDPError(f"{what} is empty, should have one array per layer 0 to H-1")
     copies: dict[int, FloatArray] = {}
     for h, entry in enumerate(entries):
         if id(entry) in copies:
             continue
-        try:
-            array = np.asarray(entry, dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise InvalidMDPError(f"{what}[{h}] is not an array of numbers: {error}") from error
+        array = np.array(float_array(entry, f"{what}[{h}]", InvalidMDPError), order="C")
         if array.ndim != ndim:
             wanted = "(S_h, A, S_{h+1})" if ndim == 3 else "(S_h, A, S_{h+1}, d)"
             raise InvalidMDPError(f"{what}[{h}] has shape {array.shape}, should be {wanted}")
-        # A read-only array that owns its memory cannot change under us: share it, however large.
-        ours = not array.flags.writeable and array.base is None and array.flags.c_contiguous
-        if not ours:
-            array = _read_only(np.array(array, dtype=np.float64, order="C"))
         if not np.isfinite(array).all():
             index = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
-            raise InvalidMDPError(
-                f"{what}[{h}], {_place(index)}: value {array[index]} is not a finite number"
-            )
-        copies[id(entry)] = array
+            raise InvalidMDPError(f"{what}[{h}], {_place(index)}: value {array[index]} is not a finite number")
+        # A view of a read-only array: its flag cannot be set back.
+        copies[id(entry)] = _read_only(array).view()
     return tuple(copies[id(entry)] for entry in entries)
 
 
@@ -588,7 +622,8 @@ def _place(index: tuple[int, ...]) -> str:
     return ", ".join(f"{name} {i}" for name, i in zip(names, index, strict=False))
 
 
-def _layer_sizes(arrays: Sequence[FloatArray], what: str) -> tuple[int, ...]:
+def layer_sizes(arrays: Sequence[FloatArray], what: str) -> tuple[int, ...]:
+    """States per layer of kernels or features, checked to fit together."""
     n_actions = arrays[0].shape[1]
     for h, array in enumerate(arrays):
         if array.shape[1] != n_actions:
@@ -604,9 +639,7 @@ def _layer_sizes(arrays: Sequence[FloatArray], what: str) -> tuple[int, ...]:
     return (*(array.shape[0] for array in arrays), arrays[-1].shape[2])
 
 
-def _probability_rows(
-    array: FloatArray, h: int, what: str = "kernels", negative: float = 1e-12
-) -> FloatArray:
+def _probability_rows(array: FloatArray, h: int, what: str = "kernels", negative: float = 1e-12) -> FloatArray:
     """Rows that are distributions, rounding errors (below -``negative``) cut off and normalised away."""
     if array.size and array.min() < -negative:
         index = tuple(int(i) for i in np.unravel_index(int(array.argmin()), array.shape))
@@ -616,11 +649,12 @@ def _probability_rows(
     if wrong.any():
         s, a = (int(i) for i in np.argwhere(wrong)[0])
         raise InvalidMDPError(
-            f"{what}[{h}], {_place((s, a))}: probabilities sum to {sums[s, a]:.12g}, should be 1 "
-            f"(within {TOLERANCE:g})"
+            f"{what}[{h}], {_place((s, a))}: probabilities sum to {sums[s, a]:.12g}, should be 1 (within {TOLERANCE:g})"
         )
     rows = np.maximum(array, 0.0)
-    rows /= rows.sum(axis=2, keepdims=True)
+    sums = rows.sum(axis=2, keepdims=True)
+    # Rows that are right to rounding stay as they are, so that normalising twice changes nothing.
+    rows /= np.where(np.abs(sums - 1.0) > 1e-14, sums, 1.0)
     return rows
 
 
@@ -634,7 +668,7 @@ def _check_norms(features: FloatArray, h: int) -> None:
         )
 
 
-def _check_simplex_features(features: FloatArray, h: int) -> None:
+def _check_simplex_features(features: FloatArray, h: int, bound: float) -> None:
     if features.min() < 0.0:
         index = tuple(int(i) for i in np.unravel_index(int(features.argmin()), features.shape))
         raise InvalidMDPError(
@@ -642,20 +676,47 @@ def _check_simplex_features(features: FloatArray, h: int) -> None:
             "since simplex=True"
         )
     sums = features.sum(axis=2)
-    spread = sums.max(axis=2) - sums.min(axis=2)
-    if spread.max() > TOLERANCE * max(1.0, float(sums.max())):
-        s, a = (int(i) for i in np.unravel_index(int(spread.argmax()), spread.shape))
+    common = float(sums[0, 0, 0])
+    differ = np.abs(sums - common) > TOLERANCE * max(1.0, abs(common))
+    if differ.any() or common <= 0.0:
+        s, a = (int(i) for i in np.argwhere(differ)[0][:2]) if differ.any() else (0, 0)
         raise InvalidMDPError(
-            f"features[{h}], {_place((s, a))}: sums over next states {sums[s, a]} differ between "
-            "coordinates, should be equal since simplex=True"
+            f"features[{h}], {_place((s, a))}: sums over next states {sums[s, a]}, should be "
+            f"{common:.6g} > 0 in every coordinate of every pair of the layer since simplex=True"
+        )
+    # theta is a vector of weights divided by that sum; the shortest has equal weights.
+    least = 1.0 / (common * np.sqrt(sums.shape[2]))
+    if bound < least * (1.0 - TOLERANCE):
+        raise InvalidMDPError(f"bound is {bound:.6g}, but every parameter of layer {h} has norm at least {least:.6g}")
+
+
+def _check_feasible(features: FloatArray, h: int) -> None:
+    """Some parameter must make every row of the layer sum to one."""
+    sums = features.sum(axis=2)
+    design = sums.reshape(-1, sums.shape[2])
+    theta = np.linalg.lstsq(design, np.ones(len(design)), rcond=None)[0]
+    errors = np.abs(sums @ theta - 1.0)
+    if errors.max() > 1e-6:
+        s, a = (int(i) for i in np.unravel_index(int(errors.argmax()), errors.shape))
+        raise InvalidMDPError(
+            f"features[{h}], {_place((s, a))}: no parameter makes the rows of this layer sum to 1 (here the "
+            f"nearest one gives {float(sums[s, a] @ theta):.6g})"
         )
 
 
+def _bound(value: Any) -> float:
+    if isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool):
+        with suppress(OverflowError):
+            if np.isfinite(float(value)) and value > 0:
+                return float(value)
+    raise InvalidMDPError(f"bound is {value!r}, should be a finite number > 0 (B of the model)")
+
+
 def _parameter(vector: ArrayLike, h: int) -> FloatArray:
-    array = np.array(vector, dtype=np.float64)
+    array = np.array(float_array(vector, f"theta[{h}]", InvalidMDPError))
     if not np.isfinite(array).all():
         raise InvalidMDPError(f"theta[{h}] = {array} has an entry that is not a finite number")
-    return _read_only(array)
+    return _read_only(array).view()
 
 
 # ------------------------------------------------------------------------------- mixtures of kernels
@@ -665,8 +726,8 @@ def _stack_kernels(
     base_kernels: Sequence[Sequence[ArrayLike]],
 ) -> tuple[list[FloatArray], list[float]]:
     """Base kernels as features of norm at most one, and the scale of each layer (1 for the last)."""
-    if len(base_kernels) == 0:
-        raise InvalidMDPError("base_kernels is empty, should hold one kernel list or more")
+    if not isinstance(base_kernels, Sequence) or len(base_kernels) == 0:
+        raise InvalidMDPError(f"base_kernels is {base_kernels!r}, should hold one kernel list or more")
     bases: list[LayeredMDP] = []
     for number, kernels in enumerate(base_kernels):
         try:
@@ -716,14 +777,10 @@ def _sampled_kernels(
             for action in range(layers.n_actions):
                 for _ in range(samples):
                     following = step(h, state, action, rng)
-                    if not (
-                        isinstance(following, (int, np.integer)) and 0 <= following < layers.sizes[h + 1]
-                    ):
-                        raise InvalidMDPError(
-                            f"simulator {number}, layer {h}, state {state}, action {action}: returned "
-                            f"next state {following!r}, should be an integer from 0 to "
-                            f"{layers.sizes[h + 1] - 1}"
-                        )
+                    where = f"simulator {number}, layer {h}, state {state}, action {action}: next state"
+                    integer(following, where, 0, InvalidMDPError)
+                    if following >= layers.sizes[h + 1]:
+                        raise InvalidMDPError(f"{where} is {following!r}, should be at most {layers.sizes[h + 1] - 1}")
                     counts[state, action, following] += 1.0
         kernels.append(counts / samples)
     kernels.append(np.ones((layers.sizes[-2], layers.n_actions, 1)))

@@ -12,9 +12,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
+from advmdp._checks import float_array
 from advmdp._compiled import kernel
 from advmdp.errors import InvalidMDPError
-from advmdp.layered import FloatArray, IntArray, LayeredMDP, Layers
+from advmdp.layered import FloatArray, IntArray, LayeredMDP, Layers, layer_sizes
 
 #: Kernels in any form that the functions of this module take.
 Kernels = Sequence[ArrayLike] | LayeredMDP
@@ -26,8 +27,10 @@ def occupancy_measure(kernels: Kernels, policy: Sequence[ArrayLike]) -> list[Flo
     ``kernels`` is a list of ``(S_h, A, S_{h+1})`` or the world itself, which spares a copy.
     """
     layers, data, offsets = _flat(kernels)
+    flat_policy = layers.flatten(policy, "policy")
+    check_policy(layers, flat_policy)
     q = np.empty(layers.n_pairs)
-    forward(data, offsets, layers.size_array, layers.n_actions, layers.flatten(policy, "policy"), q)
+    forward(data, offsets, layers.size_array, layers.n_actions, flat_policy, q)
     return layers.split(q)
 
 
@@ -46,7 +49,7 @@ def expected_loss(kernels: Kernels, policy: Sequence[ArrayLike], losses: Sequenc
     """Expected loss of one episode, <q, l>."""
     layers, _, _ = _flat(kernels)
     q = layers.flatten(occupancy_measure(kernels, policy))
-    return float(q @ layers.flatten(losses, "losses"))
+    return float(q @ _finite(layers, losses))
 
 
 def best_policy(kernels: Kernels, losses: Sequence[ArrayLike]) -> tuple[list[FloatArray], float]:
@@ -55,7 +58,7 @@ def best_policy(kernels: Kernels, losses: Sequence[ArrayLike]) -> tuple[list[Flo
     With losses summed over episodes this is the best fixed policy in hindsight.
     """
     layers, data, offsets = _flat(kernels)
-    flat = layers.flatten(losses, "losses")
+    flat = _finite(layers, losses)
     policy = np.empty(layers.n_pairs)
     value = backward_greedy(data, offsets, layers.size_array, layers.n_actions, flat, policy)
     return layers.split(policy), float(value)
@@ -63,7 +66,7 @@ def best_policy(kernels: Kernels, losses: Sequence[ArrayLike]) -> tuple[list[Flo
 
 def worst_policy(kernels: Kernels, losses: Sequence[ArrayLike]) -> tuple[list[FloatArray], float]:
     """A deterministic policy with the largest expected loss, and that loss."""
-    negated = [-np.asarray(entry, dtype=np.float64) for entry in losses]
+    negated = [-float_array(entry, f"losses[{h}]", InvalidMDPError) for h, entry in enumerate(losses)]
     policy, value = best_policy(kernels, negated)
     return policy, -value
 
@@ -93,18 +96,23 @@ def check_policy(layers: Layers, flat: FloatArray) -> None:
 def _flat(kernels: Kernels) -> tuple[Layers, FloatArray, IntArray]:
     if isinstance(kernels, LayeredMDP):
         return kernels.layers, *kernels.flat_kernels
-    arrays = [np.asarray(entry, dtype=np.float64) for entry in kernels]
+    arrays = [float_array(entry, f"kernels[{h}]", InvalidMDPError) for h, entry in enumerate(kernels)]
     for h, array in enumerate(arrays):
-        if array.ndim != 3 or (h and array.shape[0] != arrays[h - 1].shape[2]):
-            raise InvalidMDPError(
-                f"kernels[{h}] has shape {array.shape}, should be (S_h, A, S_{{h+1}}) with S_h the number "
-                "of next states of the layer before"
-            )
+        if array.ndim != 3:
+            raise InvalidMDPError(f"kernels[{h}] has shape {array.shape}, should be (S_h, A, S_{{h+1}})")
     if not arrays:
         raise InvalidMDPError("kernels is empty, should have one array per layer 0 to H-1")
-    layers = Layers((*(a.shape[0] for a in arrays), arrays[-1].shape[2]), arrays[0].shape[1])
+    layers = Layers(layer_sizes(arrays, "kernels"), arrays[0].shape[1])
     offsets = np.concatenate([[0], np.cumsum([a.size for a in arrays[:-1]])]).astype(np.int64)
     return layers, np.concatenate([a.ravel() for a in arrays]), offsets
+
+
+def _finite(layers: Layers, losses: Sequence[ArrayLike]) -> FloatArray:
+    flat = layers.flatten(losses, "losses")
+    if not np.isfinite(flat).all():
+        pair = int(np.argmin(np.isfinite(flat)))
+        raise InvalidMDPError(f"losses, {layers.name_pair(pair)}: {flat[pair]} is not a finite number")
+    return flat
 
 
 # ------------------------------------------------------------------------------------ compiled passes

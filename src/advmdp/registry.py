@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import warnings
 from collections.abc import Callable
 from importlib.metadata import entry_points
 from typing import Any, Generic, TypeVar
@@ -29,11 +30,20 @@ class Registry(Generic[T]):
         self._loaded_entry_points = False
 
     def register(self, name: str) -> Callable[[T], T]:
-        """Decorator that enters a function or class under a name that is still free."""
+        """Decorator that enters a function or class under a name.
+
+        The name must be free, unless the same definition is entered again (a notebook cell run twice).  A class with
+        a ``name`` of its own must agree; one without is given it.
+        """
 
         def enter(entry: T) -> T:
-            if self._entries.get(name, entry) is not entry:
+            known = self._entries.get(name)
+            if known is not None and _origin(known) != _origin(entry):
                 raise InvalidSpecError(f"{self.kind} {name!r} is already registered")
+            if isinstance(entry, type):
+                if entry.__dict__.get("name", name) != name:
+                    raise InvalidSpecError(f"{self.kind} {name!r}: the class calls itself {entry.__dict__['name']!r}")
+                setattr(entry, "name", name)  # noqa: B010 (typed as any callable)
             self._entries[name] = entry
             return entry
 
@@ -51,32 +61,27 @@ class Registry(Generic[T]):
         if name not in self._entries:
             close = difflib.get_close_matches(str(name), self._entries, n=1)
             hint = f" (did you mean {close[0]!r}?)" if close else ""
-            raise InvalidSpecError(
-                f"unknown {self.kind} {name!r}{hint}; there are: {', '.join(self.names())}"
-            )
+            raise InvalidSpecError(f"unknown {self.kind} {name!r}{hint}; there are: {', '.join(self.names())}")
         return self._entries[name]
 
     def options(self, name: str) -> dict[str, Any]:
         """The options of an entry with their defaults (``inspect.Parameter.empty`` where required)."""
         parameters = list(inspect.signature(self.get(name)).parameters.values())
-        return {p.name: p.default for p in parameters[self._positional :] if p.name != "seed"}
+        return {p.name: p.default for p in parameters[self._positional :] if p.kind is not p.VAR_KEYWORD}
 
     def make(self, name: str, *arguments: Any, **options: Any) -> Any:
         """Build what is named; an unknown or missing option is an error that names the valid ones."""
         entry = self.get(name)
         known = self.options(name)
+        takes_any = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(entry).parameters.values())
         for option in options:
-            if option not in known and option not in inspect.signature(entry).parameters:
+            if option not in known and not takes_any:
                 raise InvalidSpecError(
                     f"{self.kind} {name!r} has no option {option!r}; it has: {', '.join(known) or 'none'}"
                 )
-        missing = [
-            option
-            for option, default in known.items()
-            if default is inspect.Parameter.empty and option not in options
-        ]
-        if missing:
-            raise InvalidSpecError(f"{self.kind} {name!r} needs the option {missing[0]!r}")
+        for option, default in known.items():
+            if default is inspect.Parameter.empty and option not in options:
+                raise InvalidSpecError(f"{self.kind} {name!r} needs the option {option!r}")
         return entry(*arguments, **options)
 
     def _load_entry_points(self) -> None:
@@ -84,7 +89,14 @@ class Registry(Generic[T]):
             return
         self._loaded_entry_points = True
         for point in entry_points(group=self.group):
-            self.register(point.name)(point.load())
+            try:
+                self.register(point.name)(point.load())
+            except Exception as error:  # somebody else's package must not take ours down
+                warnings.warn(f"{self.kind} {point.name!r} ({point.value}) could not be loaded: {error}", stacklevel=3)
+
+
+def _origin(entry: Any) -> tuple[str, str]:
+    return entry.__module__, entry.__qualname__
 
 
 worlds: Registry[Callable[..., Any]] = Registry("world", positional=0)

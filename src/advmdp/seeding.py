@@ -7,6 +7,9 @@ from enum import IntEnum
 
 import numpy as np
 
+from advmdp._checks import integer
+from advmdp.errors import InvalidSpecError
+
 
 class Stream(IntEnum):
     """Who draws; each has a branch of its own below the root seed."""
@@ -15,10 +18,12 @@ class Stream(IntEnum):
     ADVERSARY = 2
     TRANSITIONS = 3
     LEARNER = 4
+    SIMULATORS = 5
 
 
 def sequence(seed: int, purpose: Stream) -> np.random.SeedSequence:
-    """The seed sequence of one purpose."""
+    """The seed sequence of one purpose; the seed is an integer >= 0, so that results can be repeated."""
+    integer(seed, "seed", 0, InvalidSpecError)
     return np.random.SeedSequence(seed, spawn_key=(int(purpose),))
 
 
@@ -42,6 +47,7 @@ class IndexedGenerator:
 
     def at(self, index: int) -> np.random.Generator:
         """The generator, at the start of its stream ``index`` (valid until the next call)."""
+        integer(index, "episode", 0, InvalidSpecError)
         # Philox counts blocks in four 64-bit words; each stream owns 2^128 blocks.
         self._start["state"]["counter"][:] = (0, 0, index, 0)
         self._bits.state = self._start

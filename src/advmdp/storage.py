@@ -35,7 +35,7 @@ def write(path: str | os.PathLike[str], kind: str, tree: dict[str, Any]) -> None
     members = {_JSON_MEMBER: json.dumps(document, allow_nan=True).encode()}
     for number, array in enumerate(arrays):
         buffer = io.BytesIO()
-        np.lib.format.write_array(buffer, np.ascontiguousarray(array), version=(1, 0), allow_pickle=False)
+        np.lib.format.write_array(buffer, np.asarray(array, order="C"), version=(1, 0), allow_pickle=False)
         members[f"array_{number}.npy"] = buffer.getvalue()
     members[_DIGEST_MEMBER] = _digest(members)
 
@@ -48,6 +48,7 @@ def write(path: str | os.PathLike[str], kind: str, tree: dict[str, Any]) -> None
                     archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), content)
             file.flush()
             os.fsync(file.fileno())
+        os.chmod(temporary, _mode(target))
         os.replace(temporary, target)
     except BaseException:
         with suppress(OSError):
@@ -154,6 +155,15 @@ def _unpack(node: Any, members: dict[str, bytes], built: dict[int, Any] | None =
     if isinstance(node, list):
         return [_unpack(value, members, built) for value in node]
     return node
+
+
+def _mode(target: Path) -> int:
+    """The permissions of the file that is replaced, or those of any new file."""
+    if target.exists():
+        return target.stat().st_mode & 0o777
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask
 
 
 def _sync_directory(directory: Path) -> None:

@@ -86,10 +86,24 @@ def test_bad_options_are_rejected(name, options, message):
         make_adversary(name, WORLD, 10, **options)
 
 
+@pytest.mark.parametrize("episodes", [0, 2.5, True, np.inf])
 @pytest.mark.parametrize("name", adversaries.names())
-def test_a_run_needs_episodes(name):
-    with pytest.raises(InvalidSpecError, match="episodes is 0, should be at least 1"):
-        make_adversary(name, WORLD, 0)
+def test_a_run_needs_episodes(name, episodes):
+    with pytest.raises(InvalidSpecError, match=r"episodes is .*, should be an integer >= 1"):
+        make_adversary(name, WORLD, episodes)
+
+
+@pytest.mark.parametrize("seed", [None, -1, 1.5])
+@pytest.mark.parametrize("name", adversaries.names())
+def test_a_seed_is_needed_so_that_losses_can_be_repeated(name, seed):
+    with pytest.raises(InvalidSpecError, match=r"seed is .*, should be an integer >= 0"):
+        make_adversary(name, WORLD, 5, seed=seed)
+
+
+@pytest.mark.parametrize("name", ["stochastic", "switching"])
+def test_there_is_no_episode_before_the_first(name):
+    with pytest.raises(InvalidSpecError, match="episode is -1, should be an integer >= 0"):
+        make_adversary(name, WORLD, 5).flat_losses(-1)
 
 
 def test_a_user_may_define_losses_as_ragged_lists():

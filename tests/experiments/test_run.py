@@ -15,6 +15,7 @@ from advmdp import (
     occupancy,
     run,
 )
+from advmdp.episodes import simulate
 from advmdp.experiments.runner import CompensatedSum, account, logged_episodes
 from advmdp.learners import FollowTheLeader
 
@@ -63,28 +64,62 @@ def test_regret_equals_a_plain_computation_from_the_definition(name):
     assert result.frame["episode"].iloc[-1] == episodes
 
 
-def test_every_learner_meets_the_same_losses_and_luck():
+def test_every_learner_meets_the_same_losses_and_luck(monkeypatch):
     met = {}
-
-    class Watching(Adversary):
-        def __init__(self, inner):
-            super().__init__(WORLD, inner.episodes)
-            self.inner, self.seen = inner, []
-
-        def flat_losses(self, k):
-            self.seen.append(self.inner.flat_losses(k).copy())
-            return self.seen[-1]
-
     adversary = make_adversary("stochastic", WORLD, 50, seed=2)
     for name, options in (("uniform", {}), ("ftl", {}), ("hindsight", {"losses": adversary})):
-        watching = Watching(adversary)
-        learn(name, watching, 50, **options)
-        met[name] = np.array(watching.seen)
-    assert np.array_equal(met["uniform"], met["ftl"])
-    assert np.array_equal(met["uniform"], met["hindsight"])
+        met[name] = []
+
+        def spy(*arguments, seen=met[name]):
+            seen.append((arguments[5].copy(), arguments[6].copy()))  # losses, uniform numbers
+            return simulate(*arguments)
+
+        monkeypatch.setattr("advmdp.experiments.runner.simulate", spy)
+        learn(name, adversary, 50, **options)
+    monkeypatch.undo()
+    for name in ("ftl", "hindsight"):
+        for ours, theirs in zip(met["uniform"], met[name], strict=True):
+            assert np.array_equal(ours[0], theirs[0])
+            assert np.array_equal(ours[1], theirs[1])
     one, other = (learn("uniform", adversary, 50).frame for _ in range(2))
     assert one.equals(other)
     assert not one.equals(learn("uniform", adversary, 50, seed=1).frame)
+
+
+def test_a_policy_that_is_changed_in_place_is_evaluated_anew():
+    class InPlace(FollowTheLeader):
+        """Keeps one list of arrays for ever and writes each new policy into it."""
+
+        @property
+        def policy(self):
+            if not hasattr(self, "kept"):
+                self.kept = [table.copy() for table in super().policy]
+            for mine, new in zip(self.kept, super().policy, strict=True):
+                mine[:] = new
+            return self.kept
+
+    adversary = make_adversary("stochastic", WORLD, 100, seed=2)
+    ours = run(WORLD, InPlace(WORLD, 100), adversary, 100)
+    assert ours.frame.equals(learn("ftl", adversary, 100).frame)
+
+
+def test_a_reacting_adversary_is_reset_before_a_run():
+    class Counting(Adversary):
+        oblivious = False
+        seen = 0
+
+        def reset(self):
+            self.seen = 0
+
+        def flat_losses(self, k):
+            return np.full(self.layers.n_pairs, min(1.0, self.seen / 10))
+
+        def observe(self, states, actions):
+            self.seen += 1
+
+    adversary = Counting(WORLD, 8)
+    one, two = (learn("uniform", adversary, 8).frame for _ in range(2))
+    assert one.equals(two)
 
 
 def test_rows_grow_with_the_logarithm_of_the_episodes():
@@ -96,8 +131,8 @@ def test_rows_grow_with_the_logarithm_of_the_episodes():
 
 
 def test_the_frame_has_the_promised_columns():
-    adversary = make_adversary("stochastic", WORLD, 100)
-    result = learn("uniform", adversary, 100)
+    adversary = make_adversary("stochastic", WORLD, 4000)
+    result = learn("uniform", adversary, 4000)
     assert list(result.frame.columns) == [
         "episode", "loss", "cumulative_loss", "observed_loss", "regret", "bound",
     ]  # fmt: skip
@@ -105,7 +140,7 @@ def test_the_frame_has_the_promised_columns():
     assert result.baselines["best"] <= result.baselines["uniform"] <= result.baselines["worst"]
     assert result.frame["cumulative_loss"].iloc[-1] == pytest.approx(result.baselines["uniform"])
     assert result.frame["observed_loss"].iloc[-1] == pytest.approx(
-        result.baselines["uniform"], abs=6 * WORLD.horizon * np.sqrt(100)
+        result.baselines["uniform"], abs=5 * 0.5 * WORLD.horizon * np.sqrt(4000)
     )
     assert result.seconds > 0
 
@@ -169,6 +204,19 @@ def test_losses_outside_the_unit_interval_are_named():
             return table
 
     with pytest.raises(InvalidMDPError, match=r"Wrong, episode 3, layer 1, state 0, action 1: loss 2\.0"):
+        run(WORLD, make_learner("uniform", WORLD, 5), Wrong(WORLD, 5), 5)
+
+
+@pytest.mark.parametrize(
+    "wrong", [np.zeros(3), np.zeros(300), np.zeros((9, 3)), [0.0] * 27, np.zeros(27, dtype=int), np.zeros(54)[::2]]
+)
+def test_losses_of_the_wrong_form_are_named(wrong):
+    class Wrong(Adversary):
+        def flat_losses(self, k):
+            return wrong
+
+    assert WORLD.layers.n_pairs == 27
+    with pytest.raises(InvalidMDPError, match="Wrong, episode 0: flat_losses returned"):
         run(WORLD, make_learner("uniform", WORLD, 5), Wrong(WORLD, 5), 5)
 
 

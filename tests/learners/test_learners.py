@@ -11,6 +11,7 @@ from advmdp import (
     Episode,
     InvalidEpisodeError,
     InvalidSpecError,
+    LayeredMDP,
     load_learner,
     make_adversary,
     make_learner,
@@ -22,6 +23,7 @@ from advmdp import (
 )
 from advmdp.registry import learners
 from advmdp.testing import check_learner
+from tests.strategies import random_kernels
 
 SMALL = make_world("random-mixture", layer_sizes=(1, 3, 4, 1), n_actions=3, dim=2)
 
@@ -36,6 +38,7 @@ WORLDS = {
     "random mixture": SMALL,
     "grid": make_world("grid", height=3, width=3),
     "one layer": make_world("random-mixture", layer_sizes=(1, 1), n_actions=3, dim=1),
+    "tabular": LayeredMDP(random_kernels(np.random.default_rng(0), [1, 6, 6, 1], 2)),
     "one action": make_world("random-mixture", layer_sizes=(1, 2, 2, 1), n_actions=1, dim=2),
 }
 
@@ -43,6 +46,11 @@ WORLDS = {
 @pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS.keys())
 @pytest.mark.parametrize("name", learners.names())
 def test_every_learner_conforms(name, world):
+    entry = learners.get(name)
+    if entry.transition == "unknown" and not isinstance(world.model, entry.needs):
+        with pytest.raises(InvalidSpecError, match="needs a LinearMixtureModel"):
+            make_learner(name, world, 5)
+        return
     check_learner(
         lambda problem, episodes, seed: make_learner(
             name, problem, episodes, seed=seed, **options_for(name, problem, episodes)
@@ -67,6 +75,19 @@ def test_act_draws_from_the_policy():
         learner.act(3, 0)
     with pytest.raises(InvalidEpisodeError, match="layer 1: state 3 does not exist"):
         learner.act(1, 3)
+
+
+@pytest.mark.parametrize(("layer", "state"), [(0.0, 0), (1, 0.5), (1, np.array([0])), (-1, 0), (0, True)])
+def test_act_wants_integers(layer, state):
+    with pytest.raises(InvalidEpisodeError, match="should be an integer >= 0"):
+        make_learner("uniform", SMALL, 10).act(layer, state)
+
+
+@pytest.mark.parametrize("index", ["0", [0], 0.0, False, -1])
+def test_an_index_is_an_integer(index):
+    learner = make_learner("uniform", SMALL, 5)
+    with pytest.raises(InvalidEpisodeError, match=r"episode index is .*, should be an integer"):
+        learner.update(Episode([0, 1, 2], [0, 1, 2], [0.1, 0.2, 0.3], index=index))
 
 
 @pytest.mark.parametrize("episodes", [0, -3, 2.5, True, None])
@@ -148,7 +169,18 @@ def test_a_saved_learner_that_makes_no_sense_is_refused(tmp_path):
     path = tmp_path / "learner.npz"
     learner.save(path)
     tree = storage.read(path, "learner")
-    for change in ({"name": "nobody"}, {"state": {}}, {"policy": np.ones(3)}, {"episodes": -1}):
+    n_pairs = SMALL.layers.n_pairs
+    changes = [
+        {"name": "nobody"},
+        {"episodes": -1},
+        {"state": {}},
+        {"state": {**tree["state"], "more": 1}},
+        *({"state": {"total": total}} for total in (None, np.full(n_pairs, np.nan), np.ones(1), np.ones((n_pairs, 1)))),
+        *({"policy": policy} for policy in (np.ones(3), np.full(n_pairs, 7.0), np.full(n_pairs, np.nan), "x")),
+        *({"episodes_seen": seen} for seen in (-4, 1.5, "x", True)),
+        {"random": {}},
+    ]
+    for change in changes:
         storage.write(path, "learner", {**tree, **change})
         with pytest.raises(CorruptCheckpointError, match=r"learner\.npz: does not describe a learner"):
             load_learner(path)

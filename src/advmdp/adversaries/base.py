@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from advmdp._checks import integer
 from advmdp.errors import InvalidSpecError
 from advmdp.layered import FloatArray, IntArray, LayeredMDP, Layers, TabularModel
 
@@ -20,10 +21,8 @@ class Adversary:
     oblivious: ClassVar[bool] = True
 
     def __init__(self, mdp: LayeredMDP | TabularModel, episodes: int) -> None:
-        if not episodes >= 1:
-            raise InvalidSpecError(f"episodes is {episodes}, should be at least 1")
         self.layers: Layers = mdp.layers
-        self.episodes = int(episodes)
+        self.episodes = integer(episodes, "episodes", 1, InvalidSpecError)
 
     def losses(self, k: int) -> list[FloatArray]:
         """The losses of episode k (from 0)."""
@@ -34,6 +33,9 @@ class Adversary:
         if type(self).losses is Adversary.losses:
             raise NotImplementedError(f"{type(self).__name__} should define losses or flat_losses")
         return self.layers.flatten(self.losses(k), "losses")
+
+    def reset(self) -> None:
+        """Forget what was observed: a run begins.  Oblivious adversaries have nothing to forget."""
 
     def observe(self, states: IntArray, actions: IntArray) -> None:
         """Be told the trajectory of the episode that ended; only reacting adversaries listen."""

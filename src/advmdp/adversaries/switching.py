@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from advmdp._checks import integer
 from advmdp.adversaries.base import Adversary
 from advmdp.errors import InvalidSpecError
 from advmdp.layered import FloatArray, LayeredMDP, TabularModel
@@ -22,11 +23,9 @@ class Switching(Adversary):
         seed: int = 0,
     ) -> None:
         super().__init__(mdp, episodes)
-        if not period >= 1:
-            raise InvalidSpecError(f"period is {period}, should be at least 1")
-        self._period = int(period)
+        self._period = integer(period, "period", 1, InvalidSpecError)
         self._draws = IndexedGenerator(seed, Stream.ADVERSARY)
-        self._drawn = -1
+        self._drawn: int | None = None
         self._table: FloatArray
 
     def flat_losses(self, k: int) -> FloatArray:

@@ -10,7 +10,9 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from advmdp._checks import integer
 from advmdp.adversaries import make_adversary
+from advmdp.errors import InvalidSpecError
 from advmdp.experiments.runner import run
 from advmdp.learners import make_learner
 from advmdp.registry import learners as learner_registry
@@ -43,9 +45,10 @@ class Comparison:
             rows.append((*key, mean, half, float(speed[key])))
         table = pd.DataFrame(rows, columns=[*keys, "regret", "half_width", "episodes_per_second"])
         uniform = table[table["learner"] == "uniform"].set_index(["world", "adversary"])["regret"]
-        table["ratio_to_uniform"] = [
-            row.regret / uniform.get((row.world, row.adversary), np.nan) for row in table.itertuples()
-        ]
+        reference = pd.Series(
+            [uniform.get(key, np.nan) for key in zip(table["world"], table["adversary"], strict=True)]
+        )
+        table["ratio_to_uniform"] = table["regret"] / reference.where(reference != 0.0)
         return table
 
 
@@ -58,24 +61,32 @@ def compare(
     seeds: int,
     report: Callable[[str, int, int], None] = lambda what, done, total: None,
 ) -> Comparison:
-    """Run every combination; within one seed all learners meet the same world, losses and luck.
+    """Run every combination; within one seed all learners meet the same losses and luck.
+
+    Seeds differ in losses and luck, on one and the same world.  Learners that must be told the losses
+    beforehand are left out against adversaries that react.
 
     ``report(what, done, total)`` is called before each run and once at the end.
     """
+    integer(seeds, "seeds", 1, InvalidSpecError)
+    # A name given twice must not count twice: equal runs are not independent samples.
     cells = [
         (world, adversary, seed, learner)
-        for world in worlds
-        for adversary in adversaries
+        for world in dict.fromkeys(worlds)
+        for adversary in dict.fromkeys(adversaries)
         for seed in range(seeds)
-        for learner in learners
+        for learner in dict.fromkeys(learners)
     ]
+    built = {world: make_world(world) for world in dict.fromkeys(worlds)}
     frames, speed = [], []
     for done, (world, adversary, seed, learner) in enumerate(cells):
         report(f"{world} / {adversary} / {learner} / seed {seed}", done, len(cells))
-        mdp = make_world(world)
+        mdp = built[world]
         losses = make_adversary(adversary, mdp, episodes, seed=seed)
         options: dict[str, Any] = {}
         if "losses" in learner_registry.options(learner):
+            if not losses.oblivious:
+                continue  # it wants to be told the losses beforehand, and these react
             options["losses"] = losses
         chosen = make_learner(learner, mdp, episodes, seed=seed, **options)
         result = run(mdp, chosen, losses, episodes, seed=seed, progress=False)

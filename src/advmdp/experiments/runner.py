@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import pandas as pd
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from advmdp._checks import integer
 from advmdp._compiled import kernel
 from advmdp.adversaries import Adversary
 from advmdp.episodes import Episode, simulate
@@ -55,6 +57,16 @@ class RunResult:
         return self.frame["regret"].to_numpy()
 
 
+class Watcher(Protocol):
+    """Looks on while a run goes on; it must not change anything."""
+
+    def before(self, k: int, learner: Learner, q: FloatArray, losses: FloatArray) -> None:
+        """Before the update of episode k: the true occupancy measure of its policy and its losses, both flat."""
+
+    def after(self, k: int, learner: Learner) -> None:
+        """After that update."""
+
+
 def logged_episodes(episodes: int) -> list[int]:
     """The episode counts at which a run of this length writes a row."""
     decades = int(np.ceil(np.log10(episodes))) + 1
@@ -68,9 +80,10 @@ def run(
     learner: Learner,
     adversary: Adversary,
     episodes: int,
-    *,
     seed: int = 0,
+    *,
     progress: bool | None = None,
+    watch: Watcher | None = None,
 ) -> RunResult:
     """Play ``episodes`` episodes and evaluate every policy exactly on the true kernels.
 
@@ -90,12 +103,15 @@ def run(
         run with the same seed meet the same luck, and the same losses.
     progress
         Whether to show a progress bar; by default if the error stream is a terminal.
+    watch
+        Looks on: see :class:`Watcher`.
 
     Notes
     -----
     Memory grows with log K: for the comparator, the summed losses are kept at the logged episodes only.
     """
     _check_fit(mdp, learner, adversary, episodes)
+    adversary.reset()
     started = time.perf_counter()
     layers = mdp.layers
     data, offsets = mdp.flat_kernels
@@ -110,16 +126,17 @@ def run(
     rows: list[tuple[int, float, float, float]] = []
 
     q = np.empty(layers.n_pairs)
-    policy: list[FloatArray] | None = None
+    policy: Sequence[FloatArray] | None = None
     full_information = learner.feedback == "full"
     with _progress(episodes, progress) as advance:
         for k in range(episodes):
             if learner.policy is not policy:
-                policy = learner.policy
-                flat_policy = layers.flatten(policy, "policy")
+                flat_policy = layers.flatten(learner.policy, "policy")
                 check_policy(layers, flat_policy)
                 forward(data, offsets, sizes, n_actions, flat_policy, q)
-            losses = adversary.flat_losses(k)
+                # Only what cannot be changed in place may be recognised by its identity later.
+                policy = learner.policy if _is_constant(learner.policy) else None
+            losses = _checked_losses(adversary, k)
             states = np.empty(horizon, dtype=np.int64)
             actions = np.empty(horizon, dtype=np.int64)
             observed = np.empty(horizon)
@@ -139,8 +156,11 @@ def run(
             if not expected >= 0.0:
                 _reject_losses(adversary, k, losses)
             observed_loss += float(observed.sum())
-            table = layers.split(losses) if full_information else None
-            learner.update(Episode(states, actions, observed, table, k))
+            if watch is not None:
+                watch.before(k, learner, q, losses)
+            learner.update(Episode(states, actions, observed, losses if full_information else None, k))
+            if watch is not None:
+                watch.after(k, learner)
             if not adversary.oblivious:
                 adversary.observe(states, actions)
             if k + 1 == logged[len(rows)]:
@@ -214,8 +234,7 @@ def account(
 
 
 def _check_fit(mdp: LayeredMDP, learner: Learner, adversary: Adversary, episodes: int) -> None:
-    if not isinstance(episodes, (int, np.integer)) or episodes < 1:
-        raise InvalidSpecError(f"episodes is {episodes!r}, should be an integer >= 1")
+    integer(episodes, "episodes", 1, InvalidSpecError)
     if adversary.layers != mdp.layers:
         raise InvalidSpecError(
             f"the adversary has layers {adversary.layers}, the world {mdp.layers}: they should be equal"
@@ -225,9 +244,29 @@ def _check_fit(mdp: LayeredMDP, learner: Learner, adversary: Adversary, episodes
     if shapes != wanted:
         raise InvalidSpecError(f"the learner's policy has shapes {shapes}, the world needs {wanted}")
     if learner.episodes_seen:
-        raise InvalidSpecError(
-            f"the learner has already seen {learner.episodes_seen} episodes, should be new"
+        raise InvalidSpecError(f"the learner has already seen {learner.episodes_seen} episodes, should be new")
+
+
+def _is_constant(policy: Sequence[FloatArray]) -> bool:
+    return isinstance(policy, tuple) and not any(table.flags.writeable for table in policy)
+
+
+def _checked_losses(adversary: Adversary, k: int) -> FloatArray:
+    """The losses of episode k, of the right form; their values are looked at by :func:`account`."""
+    losses = adversary.flat_losses(k)
+    n_pairs = adversary.layers.n_pairs
+    if (
+        type(losses) is not np.ndarray
+        or losses.shape != (n_pairs,)
+        or losses.dtype != np.float64
+        or not losses.flags.c_contiguous
+    ):
+        found = f"{losses.dtype} {losses.shape}" if isinstance(losses, np.ndarray) else type(losses).__name__
+        raise InvalidMDPError(
+            f"{type(adversary).__name__}, episode {k}: flat_losses returned {found}, should be a contiguous "
+            f"float64 array of shape {(n_pairs,)}"
         )
+    return losses
 
 
 def _reject_losses(adversary: Adversary, k: int, losses: FloatArray) -> None:

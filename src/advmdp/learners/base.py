@@ -5,11 +5,13 @@ from __future__ import annotations
 import inspect
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from advmdp import storage
+from advmdp._checks import integer
 from advmdp.episodes import CheckedEpisode, Episode, check_episode, draw
 from advmdp.errors import CorruptCheckpointError, InvalidEpisodeError, InvalidSpecError
 from advmdp.layered import (
@@ -20,6 +22,7 @@ from advmdp.layered import (
     problem_from_tree,
     problem_tree,
 )
+from advmdp.occupancy import check_policy
 from advmdp.registry import learners
 from advmdp.seeding import Stream, generator
 
@@ -53,8 +56,7 @@ class Learner(ABC):
     status: ClassVar[str] = ""
 
     def __init__(self, problem: TabularModel | LayeredMDP, episodes: int, *, seed: int = 0) -> None:
-        if isinstance(episodes, bool) or not isinstance(episodes, (int, np.integer)) or episodes < 1:
-            raise InvalidSpecError(f"episodes is {episodes!r}, should be an integer >= 1")
+        integer(episodes, "episodes", 1, InvalidSpecError)
         if self.transition == "known" and not isinstance(problem, LayeredMDP):
             raise InvalidSpecError(
                 f"learner {self.name!r} knows the transition: it needs an MDP, not a {type(problem).__name__}"
@@ -69,16 +71,18 @@ class Learner(ABC):
         self.seed = seed
         self.episodes_seen = 0
         self._rng = generator(seed, Stream.LEARNER)
-        self._policy: list[FloatArray] = []
+        self._flat_policy = np.empty(0)
+        self._policy: tuple[FloatArray, ...] = ()
 
     @property
-    def policy(self) -> list[FloatArray]:
-        """The policy for the next episode, a list over layers of ``(S_h, A)``, rows summing to one."""
+    def policy(self) -> Sequence[FloatArray]:
+        """The policy for the next episode: ``(S_h, A)`` for each layer, read-only, rows summing to one."""
         return self._policy
 
     def _set_policy(self, flat: FloatArray) -> None:
-        flat.flags.writeable = False
-        self._policy = self._layers.split(flat)
+        self._flat_policy = flat.view()
+        self._flat_policy.flags.writeable = False
+        self._policy = tuple(self._layers.split(self._flat_policy))
 
     @property
     def q(self) -> list[FloatArray] | None:
@@ -92,14 +96,13 @@ class Learner(ABC):
 
     def act(self, layer: int, state: int) -> int:
         """Draw an action for a state from the policy, with the learner's own random stream."""
-        if not 0 <= layer < self._layers.horizon:
+        integer(layer, "layer", 0, InvalidEpisodeError)
+        integer(state, "state", 0, InvalidEpisodeError)
+        if layer >= self._layers.horizon:
+            raise InvalidEpisodeError(f"layer {layer} has no actions, should be from 0 to {self._layers.horizon - 1}")
+        if state >= self._layers.sizes[layer]:
             raise InvalidEpisodeError(
-                f"layer {layer} has no actions, should be from 0 to {self._layers.horizon - 1}"
-            )
-        if not 0 <= state < self._layers.sizes[layer]:
-            raise InvalidEpisodeError(
-                f"layer {layer}: state {state} does not exist, should be from 0 to "
-                f"{self._layers.sizes[layer] - 1}"
+                f"layer {layer}: state {state} does not exist, should be from 0 to {self._layers.sizes[layer] - 1}"
             )
         return int(draw(self.policy[layer][state], 0, self._layers.n_actions, self._rng.random()))
 
@@ -112,25 +115,32 @@ class Learner(ABC):
             If the episode cannot have happened, was told before, or comes too early.  After this or any other
             exception the learner is as it was before the call.
         """
-        if episode.index is not None and episode.index != self.episodes_seen:
+        checked = check_episode(episode, self._layers, self._problem.flat_possible, self.feedback == "full")
+        if episode.index is not None and (
+            integer(episode.index, "episode index", 0, InvalidEpisodeError) != self.episodes_seen
+        ):
             happened = "was told before" if episode.index < self.episodes_seen else "comes too early"
             raise InvalidEpisodeError(
                 f"episode index {episode.index} {happened}: {self.episodes_seen} episodes were told so "
                 f"far, the next index is {self.episodes_seen}"
             )
-        checked = check_episode(episode, self._layers, self._problem.possible, self.feedback == "full")
-        before = self.__dict__.copy()
+        before, random = self.__dict__.copy(), self._rng.bit_generator.state
         try:
             self._learn(checked)
             self.episodes_seen += 1
         except BaseException:
             self.__dict__.clear()
             self.__dict__.update(before)
+            self._rng.bit_generator.state = random
             raise
 
     @abstractmethod
     def _learn(self, episode: CheckedEpisode) -> None:
-        """Update the state and set the next policy; arrays are replaced, never written into."""
+        """Update the state and set the next policy.
+
+        Attributes are replaced, never written into: then restoring the attributes, as :meth:`update` does after
+        an exception, restores the learner.
+        """
 
     def regret_bound(self, episodes: int) -> float:
         """The proved bound on the regret after that many episodes; NaN where there is none."""
@@ -146,9 +156,9 @@ class Learner(ABC):
         return {}
 
     def _set_state(self, state: dict[str, Any]) -> None:
-        """Take over what :meth:`_state` returned; the policy is restored by the caller."""
+        """Take over what :meth:`_state` returned (the same keys), or raise ValueError where it makes no sense."""
         if state:
-            raise ValueError(f"{self.name!r} keeps no state, found {sorted(state)}")
+            raise NotImplementedError(f"{type(self).__name__} saves {sorted(state)} and should define _set_state")
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the learner to one file; the previous file stays until the new one is on the disk."""
@@ -169,10 +179,7 @@ class Learner(ABC):
         )
 
     def __repr__(self) -> str:
-        return (
-            f"{type(self).__name__}({self._problem!r}, episodes={self.episodes}, "
-            f"episodes_seen={self.episodes_seen})"
-        )
+        return f"{type(self).__name__}({self._problem!r}, episodes={self.episodes}, episodes_seen={self.episodes_seen})"
 
 
 def load_learner(path: str | os.PathLike[str]) -> Learner:
@@ -180,14 +187,18 @@ def load_learner(path: str | os.PathLike[str]) -> Learner:
     tree = storage.read(path, "learner")
     try:
         problem = problem_from_tree(path, tree["problem"])
-        learner: Learner = learners.make(
-            tree["name"], problem, tree["episodes"], seed=tree["seed"], **tree["options"]
-        )
+        # Compared before the learner is built: a small file cannot ask for a large learner.
+        policy = problem.layers.flat_vector(tree["policy"], "policy")
+        check_policy(problem.layers, policy)
+        learner: Learner = learners.make(tree["name"], problem, tree["episodes"], seed=tree["seed"], **tree["options"])
+        learner.episodes_seen = integer(tree["episodes_seen"], "episodes_seen", 0, ValueError)
+        expected, found = set(learner._state()), set(tree["state"])
+        if expected != found:
+            raise ValueError(f"its state has {sorted(found)}, should have {sorted(expected)}")
         learner._set_state(tree["state"])
-        learner._set_policy(tree["policy"])
+        learner._set_policy(policy)
         learner._rng.bit_generator.state = tree["random"]
-        learner.episodes_seen = tree["episodes_seen"]
-    except CorruptCheckpointError:
+    except (CorruptCheckpointError, MemoryError):
         raise
     except Exception as error:
         raise CorruptCheckpointError(
@@ -210,7 +221,5 @@ def make_learner(
     """
     entry = learners.get(name)
     known = getattr(entry, "transition", "unknown") == "known"
-    learner: Learner = learners.make(
-        name, problem if known else problem.model, episodes, seed=seed, **options
-    )
+    learner: Learner = learners.make(name, problem if known else problem.model, episodes, seed=seed, **options)
     return learner

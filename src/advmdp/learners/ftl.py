@@ -34,4 +34,7 @@ class FollowTheLeader(KnownTransitionLearner):
         return {"total": self._total}
 
     def _set_state(self, state: dict[str, Any]) -> None:
-        self._total = state["total"]
+        total = self._layers.flat_vector(state["total"], "total")
+        if not np.isfinite(total).all():
+            raise ValueError("total has entries that are not finite")
+        self._total = total

@@ -41,14 +41,15 @@ class Hindsight(KnownTransitionLearner):
         if isinstance(losses, Adversary):
             if not losses.oblivious:
                 raise InvalidSpecError(
-                    "learner 'hindsight' needs an oblivious adversary: losses that react do not exist "
-                    "before the run"
+                    "learner 'hindsight' needs an oblivious adversary: losses that react do not exist before the run"
                 )
             total = np.zeros(self._layers.n_pairs)
             for k in range(self.episodes):
                 total += losses.flat_losses(k)
         else:
             total = self._layers.flatten(losses, "losses")
+            if not np.isfinite(total).all():
+                raise InvalidSpecError("losses: an entry is not a finite number")
         self.losses = self._layers.split(total)
         self._follow(total)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from advmdp._checks import integer
 from advmdp.errors import InvalidSpecError
 from advmdp.layered import FloatArray, LinearMixtureMDP
 from advmdp.registry import register_world
@@ -50,7 +51,9 @@ def grid(*, height: int = 6, width: int = 6, noise: Mapping[str, float] | None =
     obeyed = 1.0 - sum(shares.values())
     if obeyed < -1e-12:
         raise InvalidSpecError(f"noise sums to {sum(shares.values())}, should be at most 1")
-    if not (height >= 1 and width >= 1 and height + width >= 3):
+    integer(height, "height", 1, InvalidSpecError)
+    integer(width, "width", 1, InvalidSpecError)
+    if height + width < 3:
         raise InvalidSpecError(f"height {height}, width {width}: need at least two cells in one direction")
     moves: list[Any] = [lambda intended: intended, *(_NOISE[name] for name in shares)]
     kernels = [[_layer(height, width, h, move) for h in range(height + width - 2)] for move in moves]

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from advmdp._checks import integer
 from advmdp.errors import InvalidSpecError
 from advmdp.layered import Layers, LinearMixtureMDP
 from advmdp.registry import register_world
@@ -42,15 +43,12 @@ def random_mixture(
     seed
         Same seed, same world.
     """
-    if not dim >= 1:
-        raise InvalidSpecError(f"dim is {dim}, should be at least 1")
+    integer(dim, "dim", 1, InvalidSpecError)
     if not 0.0 < concentration < np.inf:
         raise InvalidSpecError(f"concentration is {concentration}, should be a number > 0")
     layers = Layers(tuple(layer_sizes), n_actions)
     rng = generator(seed, Stream.WORLD)
-    kernels = [
-        [_random_rows(rng, n, n_actions, m, concentration) for n, m in _steps(layers)] for _ in range(dim)
-    ]
+    kernels = [[_random_rows(rng, n, n_actions, m, concentration) for n, m in _steps(layers)] for _ in range(dim)]
     weights = rng.dirichlet(np.ones(dim), size=layers.horizon)
     return LinearMixtureMDP.from_kernels(kernels, weights)
 
