@@ -65,17 +65,13 @@ class ConfidenceSet(ABC):
 
     def _row_tables(self, name: str, tables: Sequence[ArrayLike]) -> list[Table]:
         """Check tables (S_h, A, S_{h+1}) against the shape of this set."""
+        if len(tables) != self.horizon:
+            raise InvalidMDPError(f"{name} has {len(tables)} layers; this set needs {self.horizon}")
         checked = row_tables(name, tables)
         for h, table in enumerate(checked):
             expected = (self.layer_sizes[h], self.n_actions, self.layer_sizes[h + 1])
             if table.shape != expected:
-                raise InvalidMDPError(
-                    f"{name}[{h}] has shape {table.shape}; this set needs {expected}"
-                )
-        if len(checked) != self.horizon:
-            raise InvalidMDPError(
-                f"{name} has {len(checked)} layers; this set needs {self.horizon}"
-            )
+                raise InvalidMDPError(f"{name}[{h}] has shape {table.shape}; this set needs {expected}")
         return checked
 
     def _list_pairs(self, flags: Sequence[NDArray[np.bool_]]) -> NDArray[np.intp]:
@@ -96,23 +92,15 @@ def row_tables(name: str, tables: Sequence[ArrayLike], extra: int = 0) -> list[T
     for h, table in enumerate(checked):
         if table.ndim != 3 + extra or 0 in table.shape:
             axes = "(S_h, A, S_{h+1}, d)" if extra else "(S_h, A, S_{h+1})"
-            raise InvalidMDPError(
-                f"{name}[{h}] has shape {table.shape}; it must be {axes}, none of them zero"
-            )
+            raise InvalidMDPError(f"{name}[{h}] has shape {table.shape}; it must be {axes}, none of them zero")
         if h > 0 and table.shape[0] != checked[h - 1].shape[2]:
             raise InvalidMDPError(
-                f"{name}[{h}] has {table.shape[0]} states but {name}[{h - 1}] leads to "
-                f"{checked[h - 1].shape[2]}"
+                f"{name}[{h}] has {table.shape[0]} states but {name}[{h - 1}] leads to {checked[h - 1].shape[2]}"
             )
         if table.shape[1] != checked[0].shape[1]:
-            raise InvalidMDPError(
-                f"{name}[{h}] has {table.shape[1]} actions but {name}[0] has {checked[0].shape[1]}"
-            )
+            raise InvalidMDPError(f"{name}[{h}] has {table.shape[1]} actions but {name}[0] has {checked[0].shape[1]}")
         if extra and table.shape[3:] != checked[0].shape[3:]:
-            raise InvalidMDPError(
-                f"{name}[{h}] has dimension {table.shape[3]} but {name}[0] has "
-                f"{checked[0].shape[3]}"
-            )
+            raise InvalidMDPError(f"{name}[{h}] has dimension {table.shape[3]} but {name}[0] has {checked[0].shape[3]}")
         reject(f"{name}[{h}]", h, table, ~np.isfinite(table), "a finite number")
     if checked[0].shape[0] != 1 or checked[-1].shape[2] != 1:
         raise InvalidMDPError(
@@ -127,17 +115,13 @@ def layer_sizes_of(tables: Sequence[Table]) -> tuple[int, ...]:
     return (*(table.shape[0] for table in tables), tables[-1].shape[2])
 
 
-def reject(
-    name: str, layer: int, table: Table, wrong: NDArray[np.bool_], requirement: str
-) -> None:
+def reject(name: str, layer: int, table: Table, wrong: NDArray[np.bool_], requirement: str) -> None:
     """Raise for the first flagged entry of a table (S_h, A, ...), naming where it stands."""
     if wrong.any():
         where = tuple(int(i) for i in np.argwhere(wrong)[0])
         labels = ("state", "action", "next state", "coordinate")
         place = ", ".join(f"{label} {i}" for label, i in zip(labels, where, strict=False))
-        raise InvalidMDPError(
-            f"{name}: value {float(table[where])!r} at layer {layer}, {place} must be {requirement}"
-        )
+        raise InvalidMDPError(f"{name}: value {float(table[where])!r} at layer {layer}, {place} must be {requirement}")
 
 
 def check_distributions(name: str, tables: Sequence[Table]) -> None:
@@ -145,9 +129,7 @@ def check_distributions(name: str, tables: Sequence[Table]) -> None:
     for h, table in enumerate(tables):
         reject(f"{name}[{h}]", h, table, table < 0.0, "non-negative")
         sums = table.sum(axis=2)
-        reject(
-            f"row sums of {name}[{h}]", h, sums, np.abs(sums - 1.0) > 1e-8, "one (within 1e-8)"
-        )
+        reject(f"row sums of {name}[{h}]", h, sums, np.abs(sums - 1.0) > 1e-8, "one (within 1e-8)")
 
 
 def reachable_states(possible: Sequence[NDArray[np.bool_]]) -> list[NDArray[np.bool_]]:
@@ -155,8 +137,8 @@ def reachable_states(possible: Sequence[NDArray[np.bool_]]) -> list[NDArray[np.b
 
     ``possible`` has H entries (S_h, A, S_{h+1}); the terminal state is always reached.
     """
-    reached = [np.ones(1, dtype=np.bool_)]
+    reached: list[NDArray[np.bool_]] = [np.ones(1, dtype=np.bool_)]
     for table in possible[:-1]:
-        reached.append(table[reached[-1]].any(axis=(0, 1)))
+        reached.append(np.asarray(table[reached[-1]].any(axis=(0, 1))))
     reached.append(np.ones(1, dtype=np.bool_))
     return reached

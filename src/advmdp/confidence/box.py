@@ -9,12 +9,12 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from advmdp._compiled import kernel
 from advmdp.confidence.base import (
     ROUNDING,
     ConfidenceSet,
     Table,
     layer_sizes_of,
-    reachable_states,
     reject,
     row_tables,
 )
@@ -39,12 +39,28 @@ class BoxSet(ConfidenceSet):
 
     def _set_intervals(self, lower: list[Table], upper: list[Table]) -> None:
         self._given = lower, upper
-        self.lower = [np.maximum(low, 0.0) for low in lower]
-        self.upper = [np.minimum(high, 1.0) for high in upper]
         # The one entry of a terminal row is one whatever the caller wrote there.
-        self.lower[-1] = np.ones_like(self.lower[-1])
-        self.upper[-1] = np.ones_like(self.upper[-1])
-        self.reachable = reachable_states([high > 0.0 for high in self.upper])
+        ones = np.ones(self.layer_sizes[-2] * self.n_actions)
+        self.flat_lower = np.concatenate([*(table.ravel() for table in lower[:-1]), ones])
+        self.flat_upper = np.concatenate([*(table.ravel() for table in upper[:-1]), ones])
+        np.maximum(self.flat_lower, 0.0, out=self.flat_lower)
+        np.minimum(self.flat_upper, 1.0, out=self.flat_upper)
+        self.lower = self._layers(self.flat_lower)
+        self.upper = self._layers(self.flat_upper)
+        reached = np.zeros(sum(self.layer_sizes), dtype=np.bool_)
+        sizes = np.array(self.layer_sizes, dtype=np.int64)
+        mark_reachable(self.flat_lower, self.flat_upper, sizes, self.n_actions, reached)
+        self.reachable = np.split(reached, np.cumsum(self.layer_sizes[:-1]))
+
+    def _layers(self, flat: Table) -> list[Table]:
+        """Views of a flat array as tables (S_h, A, S_{h+1})."""
+        tables = []
+        start = 0
+        for n, m in zip(self.layer_sizes[:-1], self.layer_sizes[1:], strict=True):
+            end = start + n * self.n_actions * m
+            tables.append(flat[start:end].reshape(n, self.n_actions, m))
+            start = end
+        return tables
 
     def with_estimate(self, lower: list[Table], upper: list[Table]) -> Self:
         """The set of new intervals, trusted to be of this shape and ordered: what a learner calls."""
@@ -55,9 +71,7 @@ class BoxSet(ConfidenceSet):
     def empty_pairs(self) -> NDArray[np.intp]:
         return self._list_pairs(
             [
-                (low.sum(axis=2) > 1.0 + ROUNDING)
-                | (high.sum(axis=2) < 1.0 - ROUNDING)
-                | (low > high).any(axis=2)
+                (low.sum(axis=2) > 1.0 + ROUNDING) | (high.sum(axis=2) < 1.0 - ROUNDING) | (low > high).any(axis=2)
                 for low, high in zip(self.lower, self.upper, strict=True)
             ]
         )
@@ -80,9 +94,7 @@ class BoxSet(ConfidenceSet):
 
     def contains(self, kernels: Sequence[ArrayLike], tolerance: float = 1e-9) -> bool:
         rows = self._row_tables("kernels", kernels)
-        for row, low, high, reached in zip(
-            rows, self.lower, self.upper, self.reachable, strict=False
-        ):
+        for row, low, high, reached in zip(rows, self.lower, self.upper, self.reachable, strict=False):
             inside = (
                 (row >= low - tolerance).all(axis=2)
                 & (row <= high + tolerance).all(axis=2)
@@ -91,6 +103,40 @@ class BoxSet(ConfidenceSet):
             if not inside[reached].all():
                 return False
         return True
+
+
+@kernel
+def mark_reachable(
+    lower: Table,
+    upper: Table,
+    sizes: NDArray[np.int64],
+    n_actions: int,
+    reached: NDArray[np.bool_],
+) -> None:
+    """Forward closure of 'may be positive', from the single first state.
+
+    An entry is held at zero by its own upper bound or by the lower bounds of the others, if they sum to
+    one: a price for such a state's flow would be without bound.
+    """
+    reached[0] = True
+    reached[reached.shape[0] - 1] = True
+    state = 0
+    entry = 0
+    for h in range(sizes.shape[0] - 2):
+        n = sizes[h]
+        m = sizes[h + 1]
+        for s in range(n):
+            for _ in range(n_actions):
+                if reached[state + s]:
+                    room = 1.0
+                    for t in range(m):
+                        room -= lower[entry + t]
+                    for t in range(m):
+                        most = min(upper[entry + t], room + lower[entry + t])
+                        if most > ROUNDING:
+                            reached[state + n + t] = True
+                entry += m
+        state += n
 
 
 def _least_multiples(middle: Table, half: Table) -> Table:

@@ -54,7 +54,7 @@ class EllipsoidSet(ConfidenceSet):
         self.reachable = reachable_states([(table != 0.0).any(axis=3) for table in self.features])
         self.centres, self.grams = self._checked_estimate(centres, grams)
         self.radius = self._per_layer(radius)
-        self.flat_features = np.concatenate([table.ravel() for table in self.features[:-1]] or [[]])
+        self.flat_features = np.concatenate([np.empty(0), *(table.ravel() for table in self.features[:-1])])
         self._reduced: ReducedEllipsoid | None = None
 
     def _checked_estimate(
@@ -62,9 +62,7 @@ class EllipsoidSet(ConfidenceSet):
     ) -> tuple[list[Table], list[Table]]:
         for name, given in (("centres", centres), ("grams", grams)):
             if len(given) != self.horizon:
-                raise InvalidMDPError(
-                    f"{name} has {len(given)} layers; features has {self.horizon}"
-                )
+                raise InvalidMDPError(f"{name} has {len(given)} layers; features has {self.horizon}")
         checked_centres = [np.ascontiguousarray(centre, dtype=np.float64) for centre in centres]
         checked_grams = [np.ascontiguousarray(gram, dtype=np.float64) for gram in grams]
         for h, (centre, gram) in enumerate(zip(checked_centres, checked_grams, strict=True)):
@@ -76,9 +74,7 @@ class EllipsoidSet(ConfidenceSet):
             if h == self.horizon - 1:
                 continue
             if not np.isfinite(centre).all():
-                raise InvalidMDPError(
-                    f"centres[{h}] = {centre}: layer {h} needs finite coordinates"
-                )
+                raise InvalidMDPError(f"centres[{h}] = {centre}: layer {h} needs finite coordinates")
             if not np.isfinite(gram).all() or not np.allclose(gram, gram.T, rtol=1e-10, atol=0.0):
                 raise InvalidMDPError(f"grams[{h}] (layer {h}) must be finite and symmetric")
             try:
@@ -94,20 +90,15 @@ class EllipsoidSet(ConfidenceSet):
         values = np.asarray(radius, dtype=np.float64)
         if values.shape not in ((), (self.horizon,)):
             raise InvalidMDPError(
-                f"radius has shape {values.shape}; it must be one number or one per layer "
-                f"({self.horizon})"
+                f"radius has shape {values.shape}; it must be one number or one per layer ({self.horizon})"
             )
         values = np.array(np.broadcast_to(values, self.horizon))
         for h, value in enumerate(values):
             if not (np.isfinite(value) and value >= 0.0):
-                raise InvalidMDPError(
-                    f"radius at layer {h} is {value}; it must be finite and not negative"
-                )
+                raise InvalidMDPError(f"radius at layer {h} is {value}; it must be finite and not negative")
         return values
 
-    def with_estimate(
-        self, centres: list[Table], grams: list[Table], radius: float | Table
-    ) -> Self:
+    def with_estimate(self, centres: list[Table], grams: list[Table], radius: float | Table) -> Self:
         """The set of a new estimate, trusted to be of this shape and valid: what a learner calls.
 
         Features, and what follows from them alone, are shared with this set.
@@ -141,9 +132,7 @@ class EllipsoidSet(ConfidenceSet):
         return [*multiples, np.zeros((self.layer_sizes[-2], self.n_actions))]
 
     def empty_pairs(self) -> NDArray[np.intp]:
-        return self._list_pairs(
-            [multiple > 1.0 + ROUNDING for multiple in self._smallest_multiples()]
-        )
+        return self._list_pairs([multiple > 1.0 + ROUNDING for multiple in self._smallest_multiples()])
 
     def smallest_radius_multiple(self) -> float:
         return max(
@@ -154,7 +143,7 @@ class EllipsoidSet(ConfidenceSet):
     def contains(self, kernels: Sequence[ArrayLike], tolerance: float = 1e-9) -> bool:
         rows = self._row_tables("kernels", kernels)
         for h in range(self.horizon - 1):
-            for s in np.flatnonzero(self.reachable[h]):
+            for s in np.flatnonzero(self.reachable[h]).tolist():
                 for a in range(self.n_actions):
                     if self._distance_to_row(h, s, a, rows[h][s, a]) > tolerance:
                         return False
@@ -174,13 +163,8 @@ class EllipsoidSet(ConfidenceSet):
         def nearest(mu: float) -> tuple[float, float]:
             matrix = np.vstack([phi, np.sqrt(mu) * factor])
             target = np.concatenate([row, np.sqrt(mu) * (factor @ centre)])
-            if self.simplex:
-                theta = nnls(matrix, target)[0]
-            else:
-                theta = np.linalg.lstsq(matrix, target, rcond=None)[0]
-            return float(np.linalg.norm(factor @ (theta - centre))), float(
-                np.linalg.norm(phi @ theta - row)
-            )
+            theta = nnls(matrix, target)[0] if self.simplex else np.linalg.lstsq(matrix, target, rcond=None)[0]
+            return float(np.linalg.norm(factor @ (theta - centre))), float(np.linalg.norm(phi @ theta - row))
 
         scale = max(float(np.abs(phi).max()) ** 2, 1e-300) / float(self.grams[h].trace())
         low, high = np.log(scale) - 60.0, np.log(scale) + 60.0
@@ -192,4 +176,3 @@ class EllipsoidSet(ConfidenceSet):
                 low, high = (middle, high) if norm > radius else (low, middle)
             distance = nearest(np.exp(high))[1]
         return max(distance, off_simplex)
-

@@ -72,9 +72,7 @@ class L1Set(ConfidenceSet):
 
     def contains(self, kernels: Sequence[ArrayLike], tolerance: float = 1e-9) -> bool:
         rows = self._row_tables("kernels", kernels)
-        for row, centre, radius, reached in zip(
-            rows, self.centres, self.radii, self.reachable, strict=False
-        ):
+        for row, centre, radius, reached in zip(rows, self.centres, self.radii, self.reachable, strict=False):
             inside = (
                 (row.min(axis=2) >= -tolerance)
                 & (np.abs(row.sum(axis=2) - 1.0) <= tolerance)

@@ -1,0 +1,110 @@
+"""What the upper occupancy bound of the visited states costs, beside a mirror step and a conic solver.
+
+    python -m benchmarks.bench_occupancy
+
+One core, best of several repeats. `reduce` is the presolve of an ellipsoid set, which the mirror step of the
+episode before has already paid for. `conic` solves the rows of one target with CVXPY and Clarabel.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from advmdp.confidence import BoxSet, ConfidenceSet, EllipsoidSet, L1Set
+from advmdp.solvers import mirror_descent_step, reference, upper_occupancy
+
+# (width, actions, dimension, decisions, radius): narrow, usual and wide sets of the usual size, then others.
+CASES = (
+    (10, 4, 4, 5, 0.3), (10, 4, 4, 5, 1.0), (10, 4, 4, 5, 3.0),
+    (20, 4, 4, 5, 1.0), (10, 8, 4, 5, 1.0), (10, 4, 8, 5, 1.0), (10, 4, 4, 9, 1.0), (30, 5, 10, 5, 1.0),
+)  # fmt: skip
+REPEATS = 7
+
+
+def ellipsoid(width: int, n_actions: int, dim: int, horizon: int, radius: float) -> EllipsoidSet:
+    """Dirichlet base kernels, a Gram matrix of 100 visits per layer, a centre half a radius off the truth."""
+    rng = np.random.default_rng(0)
+    sizes = [1, *[width] * (horizon - 1), 1]
+    features, centres, grams = [], [], []
+    for h in range(horizon):
+        base = np.moveaxis(rng.dirichlet(np.ones(sizes[h + 1]), (sizes[h], n_actions, dim)), 2, 3)
+        scale = np.linalg.norm(base, axis=3).max()
+        features.append(base / scale)
+        rows = features[-1].reshape(-1, dim)
+        rows = rows[rng.integers(len(rows), size=100)]
+        grams.append(np.eye(dim) + rows.T @ rows)
+        noise = rng.normal(size=dim)
+        noise *= 0.5 * radius / np.sqrt(noise @ grams[-1] @ noise)
+        centres.append(scale * rng.dirichlet(np.ones(dim)) + noise)
+    return EllipsoidSet(features, centres, grams, radius)
+
+
+def best_time(call: Callable[[], object], least: float = 0.02) -> float:
+    """Microseconds of one call: the best of several repeats of at least ``least`` seconds each."""
+    call()
+    number, elapsed = 1, 0.0
+    while elapsed < least:
+        start = time.perf_counter()
+        for _ in range(number):
+            call()
+        elapsed = time.perf_counter() - start
+        number = max(number + 1, int(number * 1.2 * least / max(elapsed, 1e-9)))
+    times = []
+    for _ in range(REPEATS):
+        start = time.perf_counter()
+        for _ in range(number):
+            call()
+        times.append((time.perf_counter() - start) / number)
+    return min(times) * 1e6
+
+
+def occupancy_of(confidence_set: ConfidenceSet) -> list[np.ndarray]:
+    """A uniform measure on each layer: any positive one will do for a step."""
+    n_actions = confidence_set.n_actions
+    return [np.full((n, n_actions), 1.0 / (n * n_actions)) for n in confidence_set.layer_sizes[:-1]]
+
+
+def reduce(confidence_set: EllipsoidSet) -> object:
+    """The presolve of a new set with the same estimate."""
+    new = confidence_set.with_estimate(confidence_set.centres, confidence_set.grams, confidence_set.radius)
+    return new.reduced
+
+
+def main() -> None:
+    print("| width, A, d, H, radius | u ellipsoid | reduce | u box | u l1 | all states | mirror step | conic |")
+    print("|---|--:|--:|--:|--:|--:|--:|--:|")
+    for width, n_actions, dim, horizon, radius in CASES:
+        confidence_set = ellipsoid(width, n_actions, dim, horizon, radius)
+        lower, upper = confidence_set.hull()
+        box = BoxSet(lower, upper)
+        rng = np.random.default_rng(1)
+        policy = [rng.dirichlet(np.ones(n_actions), n) for n in confidence_set.layer_sizes[:-1]]
+        middle = [np.full_like(table, 1.0 / table.shape[2]) for table in lower]
+        ball = L1Set(middle, [np.full(table.shape[:2], 0.3) for table in lower])
+        targets = np.array([(h, int(rng.integers(n))) for h, n in enumerate(confidence_set.layer_sizes[:-1])])
+        q = occupancy_of(confidence_set)
+        loss = [rng.random(table.shape) for table in q]
+
+        columns = [
+            best_time(partial(upper_occupancy, confidence_set, policy, targets)),
+            best_time(partial(reduce, confidence_set)),
+            best_time(partial(upper_occupancy, box, policy, targets)),
+            best_time(partial(upper_occupancy, ball, policy, targets)),
+            best_time(partial(upper_occupancy, confidence_set, policy)),
+            best_time(partial(mirror_descent_step, confidence_set, q, loss, 0.1)),
+        ]
+        start = time.perf_counter()
+        for h, s in targets:
+            reference.occupancy_bound(confidence_set, policy, int(h), int(s))
+        columns.append((time.perf_counter() - start) * 1e6)
+        cells = " | ".join(f"{value:.0f}" for value in columns)
+        print(f"| {width}, {n_actions}, {dim}, {horizon}, {radius:g} | {cells} |", flush=True)
+    print("\nMicroseconds; u for one visited state per layer.")
+
+
+if __name__ == "__main__":
+    main()

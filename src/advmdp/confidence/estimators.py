@@ -1,0 +1,153 @@
+"""What the data says about the kernel: sums over episodes, kept small and never recomputed from history.
+
+Estimators are values: adding an episode returns a new one, so that a learner whose update fails keeps the old.
+The transition into the terminal state is deterministic and is not regressed.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class RidgeEstimate:
+    """The solution of a ridge regression in every layer 0..H-2."""
+
+    #: theta_h, shape (H - 1, d).
+    centres: FloatArray
+    #: Gram matrices, the regularisation included, shape (H - 1, d, d).
+    grams: FloatArray
+    #: log det of each Gram matrix, shape (H - 1,).
+    log_determinants: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class RidgeSums:
+    """What a ridge regression of theta_h needs to know of the past, for any regularisation.
+
+    ``moments`` (H - 1, d, d) is the sum of outer products of regressors, ``targets`` (H - 1, d) the sum of
+    regressors times targets.
+    """
+
+    moments: FloatArray
+    targets: FloatArray
+
+    @classmethod
+    def empty(cls, horizon: int, dim: int) -> Self:
+        """Before the first episode."""
+        return cls(np.zeros((horizon - 1, dim, dim)), np.zeros((horizon - 1, dim)))
+
+    def estimate(self, regularisation: float) -> RidgeEstimate:
+        """theta_h = (moments + lambda I)^-1 targets: exact for any lambda, which may change every episode."""
+        dim = self.targets.shape[1]
+        grams = self.moments + regularisation * np.eye(dim)
+        centres = np.linalg.solve(grams, self.targets[:, :, None])[:, :, 0].astype(np.float64, copy=False)
+        log_determinants: FloatArray = np.linalg.slogdet(grams)[1]
+        return RidgeEstimate(centres, grams, log_determinants)
+
+    def tree(self) -> dict[str, Any]:
+        """For a checkpoint."""
+        return {"moments": self.moments, "targets": self.targets}
+
+
+class AllNextStates(RidgeSums):
+    """Regression on the visits of *all* next states: the paper's equations (3) to (5).
+
+    Lambda_h = sum_i sum_{s'} phi(s' | s_i, a_i) phi(s' | s_i, a_i)' + lambda I,  b_h = sum_i phi(s_{i+1} | s_i, a_i).
+    """
+
+    def add(self, features: Sequence[FloatArray], states: IntArray, actions: IntArray) -> Self:
+        """The sums with one more episode."""
+        moments, targets = self.moments.copy(), self.targets.copy()
+        for h in range(len(targets)):
+            rows = features[h][states[h], actions[h]]
+            moments[h] += rows.T @ rows
+            targets[h] += rows[states[h + 1]]
+        return type(self)(moments, targets)
+
+
+class OneNextState(RidgeSums):
+    """Regression on the visits of one *imaginary* next state per step (LSUOB-REPS).
+
+    It is the state whose feature is longest in the inverse Gram matrix of the episodes before, so it is fixed
+    before the transition is seen; choosing it afterwards would destroy the martingale.
+    """
+
+    def add(
+        self,
+        features: Sequence[FloatArray],
+        states: IntArray,
+        actions: IntArray,
+        estimate: RidgeEstimate,
+    ) -> Self:
+        """The sums with one more episode; ``estimate`` is the one that was in force during it."""
+        moments, targets = self.moments.copy(), self.targets.copy()
+        for h in range(len(targets)):
+            rows = features[h][states[h], actions[h]]
+            lengths = np.einsum("td,dt->t", rows, np.linalg.solve(estimate.grams[h], rows.T))
+            imaginary = int(np.argmax(lengths))
+            moments[h] += np.outer(rows[imaginary], rows[imaginary])
+            if states[h + 1] == imaginary:
+                targets[h] += rows[imaginary]
+        return type(self)(moments, targets)
+
+
+@dataclass(frozen=True, eq=False)
+class EpochCounts:
+    """Visit counts with doubling epochs (UOB-REPS and its relatives).
+
+    The set of an epoch is built from the counts at its beginning; a new epoch begins when some pair has been visited
+    at least max(1, 2 N) times, N its visits at the beginning of the current one.
+    """
+
+    #: Transitions seen, per layer 0..H-2 ``(S_h, A, S_{h+1})``.
+    transitions: tuple[FloatArray, ...]
+    #: The same at the beginning of the current epoch.
+    at_epoch: tuple[FloatArray, ...]
+    epoch: int = 1
+
+    @classmethod
+    def empty(cls, layer_sizes: Sequence[int], n_actions: int) -> Self:
+        """Before the first episode."""
+        zeros = tuple(np.zeros((n, n_actions, m)) for n, m in itertools.pairwise(layer_sizes[:-1]))
+        return cls(zeros, zeros)
+
+    def add(self, states: IntArray, actions: IntArray) -> Self:
+        """The counts with one more episode; the epoch changes where a visited pair has doubled."""
+        transitions = []
+        doubled = False
+        for h, (now, then) in enumerate(zip(self.transitions, self.at_epoch, strict=True)):
+            s, a = states[h], actions[h]
+            counts = now.copy()
+            counts[s, a, states[h + 1]] += 1.0
+            transitions.append(counts)
+            doubled = doubled or bool(counts[s, a].sum() >= max(1.0, 2.0 * then[s, a].sum()))
+        counted = replace(self, transitions=tuple(transitions))
+        if not doubled:
+            return counted
+        return replace(counted, at_epoch=counted.transitions, epoch=self.epoch + 1)
+
+    def frequencies(self) -> list[tuple[FloatArray, FloatArray]]:
+        """(empirical kernel, visits) per layer, at the beginning of the epoch; zero where never visited."""
+        pairs = []
+        for counts in self.at_epoch:
+            visits = counts.sum(axis=2)
+            pairs.append((counts / np.maximum(1.0, visits)[..., None], visits))
+        return pairs
+
+    def tree(self) -> dict[str, Any]:
+        """For a checkpoint."""
+        return {
+            "transitions": list(self.transitions),
+            "at_epoch": list(self.at_epoch),
+            "epoch": self.epoch,
+        }

@@ -1,0 +1,127 @@
+"""Confidence radii: pure functions of numbers, each a bound on |theta_estimate - theta|_Gram.
+
+Conventions: ``k`` is the number of the episode that the set is for, counted from 1 as in the paper (so k - 1
+episodes are in the estimate); ``n_states`` is S, ``horizon`` H, ``dim`` d, ``failure`` the failure probability zeta
+(shared by the H layers), ``bound`` the bound B on the parameters, ``regularisation`` the lambda of the ridge
+regression.  Logarithms are natural.  ``log_determinant`` is log det(Gram), the regularisation included.
+"""
+
+from __future__ import annotations
+
+from math import log, sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def growing_regularisation(k: int, n_states: int, dim: int) -> float:
+    """lambda_1 = 1, lambda_k = d log(k S): Theorem 1 of the paper."""
+    return 1.0 if k == 1 else dim * log(k * n_states)
+
+
+def paper(
+    k: int,
+    n_states: int,
+    horizon: int,
+    dim: int,
+    regularisation: float,
+    failure: float,
+    bound: float,
+    slack: float = 0.25,
+) -> float:
+    """beta_k as printed in Lemma 2.
+
+    The paper's proof gives it for each fixed k; for all k >= 2 at once it follows from the joint bound
+    (``docs/joint-radius.md``).
+
+    (B + 1/4) sqrt(lambda) + (2 / sqrt(lambda)) (2 log(H / zeta) + d log(4 + 4 S k / (lambda d))).
+    """
+    root = sqrt(regularisation)
+    growth = dim * log(4.0 + 4.0 * n_states * k / (regularisation * dim))
+    return (bound + slack) * root + 2.0 / root * (2.0 * log(horizon / failure) + growth)
+
+
+def paper_uniform(
+    k: int,
+    n_states: int,
+    horizon: int,
+    dim: int,
+    regularisation: float,
+    failure: float,
+    bound: float,
+) -> float:
+    """The printed radius with 1/2 in place of 1/4: what a direct repair of the printed proof costs.
+
+    The Gaussian prior in that proof depends on lambda_k, which breaks the argument for all k together; a prior that is
+    uniform on the ball of radius 1/2 does not.
+    """
+    return paper(k, n_states, horizon, dim, regularisation, failure, bound, slack=0.5)
+
+
+def determinant(
+    log_determinant: float,
+    horizon: int,
+    dim: int,
+    regularisation: float,
+    failure: float,
+    bound: float,
+) -> float:
+    """The data-dependent form that Lemma 1 gives before the determinant is bounded by its trace.
+
+    (B + 1/4) sqrt(lambda) + (4 / sqrt(lambda)) log(2^d det(Gram)^(1/2) lambda^(-d/2) H / zeta).
+    """
+    root = sqrt(regularisation)
+    information = 0.5 * (log_determinant - dim * log(regularisation))
+    return (bound + 0.25) * root + 4.0 / root * (log(horizon / failure) + dim * log(2.0) + information)
+
+
+def joint(
+    log_determinant: float,
+    horizon: int,
+    dim: int,
+    regularisation: float,
+    failure: float,
+    bound: float,
+) -> float:
+    """The radius from the joint sub-Gaussianity of one-hot noise; constant lambda, all k at once.
+
+    B sqrt(lambda) + sqrt(log(H / zeta) + log(det(Gram) / lambda^d) / 2): the noise of all next states together
+    satisfies E exp(<v, noise>) <= exp(|v|^2 / 4), so the self-normalised bound for R^2 = 1/2 applies as it stands.
+    """
+    information = 0.5 * (log_determinant - dim * log(regularisation))
+    return bound * sqrt(regularisation) + sqrt(log(horizon / failure) + information)
+
+
+def scalar(
+    log_determinant: float,
+    horizon: int,
+    dim: int,
+    regularisation: float,
+    failure: float,
+    bound: float,
+) -> float:
+    """The radius of regression on one next state per step (LSUOB-REPS); constant lambda, all k at once.
+
+    B sqrt(lambda) + R sqrt(2 log(H / zeta) + log(det(Gram) / lambda^d)) with R = 1/2: an indicator minus its mean
+    ranges over an interval of length one.
+    """
+    information = log_determinant - dim * log(regularisation)
+    return bound * sqrt(regularisation) + 0.5 * sqrt(2.0 * log(horizon / failure) + information)
+
+
+def bernstein(
+    frequency: NDArray[np.float64],
+    visits: NDArray[np.float64],
+    episodes: int,
+    n_states: int,
+    n_actions: int,
+    failure: float,
+) -> NDArray[np.float64]:
+    """Half-widths around empirical frequencies (UOB-REPS), shape of ``frequency`` (..., next states).
+
+    2 sqrt(p log(K S A / delta) / max(1, N - 1)) + 14 log(K S A / delta) / (3 max(1, N - 1)); ``visits`` is N, without
+    the last axis.
+    """
+    confidence = log(episodes * n_states * n_actions / failure)
+    denominator = np.maximum(1.0, visits - 1.0)[..., None]
+    return 2.0 * np.sqrt(frequency * confidence / denominator) + 14.0 * confidence / (3.0 * denominator)

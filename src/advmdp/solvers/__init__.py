@@ -1,0 +1,12 @@
+"""The two optimisation steps of every learner: the mirror-descent step and the occupancy bounds."""
+
+from advmdp.solvers.mirror import MirrorStep, SolverError, mirror_descent_step
+from advmdp.solvers.occupancy_bounds import lower_occupancy, upper_occupancy
+
+__all__ = [
+    "MirrorStep",
+    "SolverError",
+    "lower_occupancy",
+    "mirror_descent_step",
+    "upper_occupancy",
+]

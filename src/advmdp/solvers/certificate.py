@@ -1,0 +1,392 @@
+"""Flow-feasible occupancy measures from an iterate, and the duality gap they carry.
+
+For prices V (zero at the terminal state) and any lower bounds ``d_b <= min over the row set of P.V``, a
+flow-feasible q with kernels P_b in their sets satisfies, with a_b = log(q_b / prior_b) + cost_b - V(s) + d_b,
+
+    primal - dual = sum_b q_b (P_b.V - d_b) + q_b (exp(-a_b) - 1 + a_b),
+
+a sum of non-negative terms: nothing cancels, and a small sum proves that q is nearly optimal.  Everything
+is done on log q, because q may lie outside the range of floating-point numbers.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advmdp._compiled import inner_kernel
+from advmdp.solvers.layout import Layout, view1, view2
+
+Floats = NDArray[np.float64]
+
+# Row sums of an iterate's kernels may be off by this much, from rounding and from entries cut off at zero.
+ROW_SUM_ROUNDING = 1e-9
+
+
+@inner_kernel
+def expected_price(layout: Layout, h: int, kernels: Floats, prices: Floats, out: Floats) -> None:
+    """``out_b = P_b.V`` over the next layer, for the blocks of layer h."""
+    m = layout.nexts[h]
+    N = layout.blocks[h]
+    P = view2(kernels, layout.next_at[h], m, N)
+    at = layout.state_at[h + 1]
+    for b in range(N):
+        out[b] = 0.0
+    for t in range(m):
+        price = prices[at + t]
+        row = P[t]
+        for b in range(N):
+            out[b] += row[b] * price
+
+
+@inner_kernel
+def log_mass(layout: Layout, h: int, log_q: Floats, out: Floats) -> None:
+    """``out_s = log sum_a exp(log_q(s, a))`` for the states of layer h."""
+    n = layout.states[h]
+    N = layout.blocks[h]
+    at = layout.block_at[h]
+    for s in range(n):
+        largest = -np.inf
+        for b in range(s, N, n):
+            largest = max(largest, log_q[at + b])
+        total = 0.0
+        if largest > -np.inf:
+            for b in range(s, N, n):
+                total += np.exp(log_q[at + b] - largest)
+            out[s] = largest + np.log(total)
+        else:
+            out[s] = -np.inf
+
+
+@inner_kernel
+def price_layer(
+    layout: Layout,
+    h: int,
+    log_prior: Floats,
+    cost: Floats,
+    ahead: Floats,
+    mass: Floats,
+    prices: Floats,
+    log_q: Floats,
+) -> None:
+    """Soft Bellman step: ``log q = log prior + V(s) - cost - ahead`` with V(s) such that q(s) has ``mass``.
+
+    ``ahead`` (blocks of the layer) is the expected price of the next state, ``mass`` (states of the layer)
+    a logarithm.
+    """
+    n = layout.states[h]
+    N = layout.blocks[h]
+    at = layout.block_at[h]
+    for b in range(N):
+        log_q[at + b] = log_prior[at + b] - cost[at + b] - ahead[b]
+    here = view1(prices, layout.state_at[h], n)
+    log_mass(layout, h, log_q, here)
+    for s in range(n):
+        here[s] = mass[s] - here[s]
+        for b in range(s, N, n):
+            log_q[at + b] += here[s]
+
+
+@inner_kernel
+def reprice_layer(
+    layout: Layout,
+    h: int,
+    log_prior: Floats,
+    cost: Floats,
+    bound: Floats,
+    log_q: Floats,
+    work: Floats,
+    prices: Floats,
+) -> None:
+    """V(s) such that the dual's mass of s, ``sum_a prior exp(V(s) - cost - bound)``, equals that of q."""
+    n = layout.states[h]
+    N = layout.blocks[h]
+    at = layout.block_at[h]
+    log_mass(layout, h, log_q, work)
+    for s in range(n):
+        largest = -np.inf
+        for b in range(s, N, n):
+            largest = max(largest, log_prior[at + b] - cost[at + b] - bound[b])
+        total = 0.0
+        for b in range(s, N, n):
+            total += np.exp(log_prior[at + b] - cost[at + b] - bound[b] - largest)
+        prices[layout.state_at[h] + s] = work[s] - largest - np.log(total)
+
+
+@inner_kernel
+def log_arrivals(layout: Layout, h: int, kernels: Floats, log_q: Floats, work: Floats, out: Floats) -> None:
+    """``out_t = log sum_b q_b P_b(t)`` over the blocks of layer h, also where the sum itself would underflow."""
+    m = layout.nexts[h]
+    N = layout.blocks[h]
+    at = layout.block_at[h]
+    P = view2(kernels, layout.next_at[h], m, N)
+    largest = -np.inf
+    for b in range(N):
+        largest = max(largest, log_q[at + b])
+    for b in range(N):
+        work[b] = np.exp(log_q[at + b] - largest)
+    for t in range(m):
+        row = P[t]
+        total = 0.0
+        for b in range(N):
+            total += row[b] * work[b]
+        if total > 1e-200:
+            out[t] = largest + np.log(total)
+        else:
+            top = -np.inf
+            for b in range(N):
+                if row[b] > 0.0:
+                    top = max(top, log_q[at + b] + np.log(row[b]))
+            total = 0.0
+            for b in range(N):
+                if row[b] > 0.0:
+                    total += np.exp(log_q[at + b] + np.log(row[b]) - top)
+            out[t] = top + np.log(total) if top > -np.inf else -np.inf
+
+
+@inner_kernel
+def roll_forward(layout: Layout, kernels: Floats, work: Floats, log_q: Floats, q: Floats, mass: Floats) -> float:
+    """Keep the policy of ``log_q`` and make q its occupancy measure under ``kernels``, in place.
+
+    ``mass`` (states) receives log q(s).  A state that the kernels do not reach keeps the mass that ``log_q``
+    gives it, and has q = 0.  Rows of kernels are made to sum to one; returned is by how much one of them did not:
+    where that is more than rounding, the kernels were not in the set and nothing may be certified.
+    """
+    H = layout.states.shape[0]
+    mass[0] = 0.0
+    off = 0.0
+    for h in range(H):
+        n = layout.states[h]
+        N = layout.blocks[h]
+        at = layout.block_at[h]
+        here = view1(mass, layout.state_at[h], n)
+        given = work[0]
+        log_mass(layout, h, log_q, given)
+        for s in range(n):
+            reached = here[s] > -np.inf
+            if not reached:
+                here[s] = given[s]
+            shift = here[s] - given[s]
+            for b in range(s, N, n):
+                log_q[at + b] += shift
+                q[at + b] = np.exp(log_q[at + b]) if reached else 0.0
+        # Layer sums are one up to rounding, which must not build up from layer to layer.
+        total = 0.0
+        for b in range(N):
+            total += q[at + b]
+        for b in range(N):
+            q[at + b] /= total
+            log_q[at + b] -= np.log(total)
+        if h < H - 1:
+            off = max(off, normalise_rows(view2(kernels, layout.next_at[h], layout.nexts[h], N)))
+            there = layout.state_at[h + 1]
+            log_arrivals(layout, h, kernels, log_q, work[1], view1(mass, there, layout.nexts[h]))
+    return off
+
+
+@inner_kernel
+def normalise_rows(P: Floats) -> float:
+    """Divide each row (a column of P) by its sum; the largest distance of a sum from one is returned."""
+    off = 0.0
+    for b in range(P.shape[1]):
+        total = 0.0
+        for t in range(P.shape[0]):
+            total += P[t, b]
+        off = max(off, abs(total - 1.0))
+        if total > 0.0:
+            for t in range(P.shape[0]):
+                P[t, b] /= total
+    return off
+
+
+@inner_kernel
+def rounding_of_masses(layout: Layout, log_q: Floats, mass: Floats, entry_rounding: Floats, blur: Floats) -> None:
+    """``blur_t = sum_b q_b rounding_b(t) / mass_t``: how well log mass is determined at all, given how well the
+    entries of the kernels are known.  A state that almost nothing flows into is known in absolute terms only."""
+    blur[0] = 0.0
+    for h in range(layout.states.shape[0] - 1):
+        m = layout.nexts[h]
+        N = layout.blocks[h]
+        at = layout.block_at[h]
+        rounding = view2(entry_rounding, layout.next_at[h], m, N)
+        for t in range(m):
+            log_t = mass[layout.state_at[h + 1] + t]
+            total = 0.0
+            for b in range(N):
+                if rounding[t, b] > 0.0:
+                    total += np.exp(min(log_q[at + b] + np.log(rounding[t, b]) - log_t, 300.0))
+            blur[layout.state_at[h + 1] + t] = total
+
+
+@inner_kernel
+def certify_layer(
+    layout: Layout,
+    h: int,
+    log_prior: Floats,
+    cost: Floats,
+    prices: Floats,
+    ahead: Floats,
+    bound: Floats,
+    log_q: Floats,
+    q: Floats,
+    blur: Floats,
+) -> tuple[float, float, float]:
+    """Contributions of layer h to (value, gap), and its residual; see the module.
+
+    ``ahead_b = P_b.V`` and ``bound_b = d_b`` for the blocks of the layer.  The residual is the largest |a_b|, where the
+    part of it that all actions of a state share counts only as far as it exceeds ``blur``.
+    """
+    n = layout.states[h]
+    N = layout.blocks[h]
+    at = layout.block_at[h]
+    value = 0.0
+    gap = 0.0
+    residual = 0.0
+    for s in range(n):
+        price = prices[layout.state_at[h] + s]
+        low = np.inf
+        high = -np.inf
+        for b in range(s, N, n):
+            i = at + b
+            above = log_q[i] - log_prior[i] + cost[i]
+            a = above - price + bound[b]
+            value += q[i] * (above - 1.0) + np.exp(log_prior[i])
+            # q exp(-a) is prior exp(V - cost - d): never formed from a q that has underflowed.
+            if a > -1.0:
+                gap += q[i] * (np.expm1(-a) + a)
+            else:
+                gap += np.exp(log_prior[i] + price - cost[i] - bound[b]) + q[i] * (a - 1.0)
+            gap += q[i] * (ahead[b] - bound[b])
+            low = min(low, a)
+            high = max(high, a)
+            if not abs(a) < np.inf:
+                residual = np.inf
+        shared = max(0.0, max(abs(low), abs(high)) - blur[layout.state_at[h] + s])
+        residual = max(residual, max(high - low, shared))
+    return value, gap, residual
+
+
+@inner_kernel
+def start_prices(
+    layout: Layout, kernels: Floats, reach: Floats, log_prior: Floats, cost: Floats, lift: float,
+    work: Floats, log_q: Floats, mass: Floats, prices: Floats, log_weight: Floats,
+) -> float:  # fmt: skip
+    """Prices and occupancies to start from, by a soft Bellman recursion under ``kernels``.
+
+    Each state keeps its prior mass where that is between exp(lift) and exp(-lift) times the mass that the policy
+    rolls into it under ``reach`` (the kernels mixed with all that the sets allow): a state whose prior mass is 1e-300
+    must be able to take on what the set forces into it, and one that only the rarest action leads to must not start
+    with more.  With ``lift = 0`` masses and policy are made consistent instead (:func:`settle`).  ``mass`` receives
+    the logarithms.  Returns the largest spread of prices within a layer.
+    """
+    H = layout.states.shape[0]
+    ahead = work[0]
+    target = work[1]
+    spread = 0.0
+    prices[prices.shape[0] - 1] = 0.0
+    if lift == 0.0:
+        for i in range(log_weight.shape[0]):
+            log_weight[i] = log_prior[i]
+        settle(layout, kernels, log_prior, cost, 60, work, log_weight, mass, prices)
+        for h in range(1, H):
+            here = prices[layout.state_at[h] : layout.state_at[h + 1]]
+            spread = max(spread, np.max(here) - np.min(here))
+        return spread
+    for sweep in range(2):
+        for h in range(H - 1, -1, -1):
+            n = layout.states[h]
+            at = layout.state_at[h]
+            expected_price(layout, h, kernels, prices, ahead)
+            log_mass(layout, h, log_prior, target)
+            if sweep == 1:
+                for s in range(n):
+                    rolled = mass[at + s]
+                    target[s] = min(max(target[s], rolled + lift), rolled - lift)
+                    mass[at + s] = target[s]
+            price_layer(layout, h, log_prior, cost, ahead, target, prices, log_weight)
+            if sweep == 1 and h > 0:
+                here = view1(prices, at, n)
+                spread = max(spread, np.max(here) - np.min(here))
+        if sweep == 0:
+            for i in range(log_q.shape[0]):
+                log_q[i] = log_weight[i]
+            mass[0] = 0.0
+            for h in range(H):
+                n = layout.states[h]
+                N = layout.blocks[h]
+                at = layout.block_at[h]
+                here = view1(mass, layout.state_at[h], n)
+                log_mass(layout, h, log_q, target)
+                for s in range(n):
+                    for b in range(s, N, n):
+                        log_q[at + b] += here[s] - target[s]
+                if h < H - 1:
+                    there = layout.state_at[h + 1]
+                    log_arrivals(layout, h, reach, log_q, work[2], view1(mass, there, layout.nexts[h]))
+    return spread
+
+
+@inner_kernel
+def settle(
+    layout: Layout, kernels: Floats, log_prior: Floats, cost: Floats, limit: int, work: Floats,
+    log_q: Floats, mass: Floats, prices: Floats,
+) -> float:  # fmt: skip
+    """Prices whose masses agree with what the policy they induce rolls forward under fixed ``kernels``.
+
+    Forward for the masses of the policy of ``log_q`` (start it at the prior), backward for the prices of these
+    masses, and so on, moving half of the way in log mass, or less: full moves swing to and fro where a state is
+    reached by one pair only.  Stops when no log mass is off by more than one, a good place for Newton's method to
+    start; returns the largest that is left.  ``log_q`` and ``mass`` (logarithms) belong to the prices.
+    """
+    H = layout.states.shape[0]
+    ahead = work[0]
+    given = work[1]
+    worst = np.inf
+    share = 0.5
+    for sweep in range(limit):
+        mass[0] = 0.0
+        before = worst
+        worst = 0.0
+        for h in range(H):
+            n = layout.states[h]
+            N = layout.blocks[h]
+            at = layout.block_at[h]
+            here = view1(mass, layout.state_at[h], n)
+            log_mass(layout, h, log_q, given)
+            for s in range(n):
+                rolled = here[s] if here[s] > -np.inf else given[s]
+                worst = max(worst, abs(rolled - given[s]))
+                for b in range(s, N, n):
+                    log_q[at + b] += rolled - given[s]
+                here[s] = given[s] + share * (rolled - given[s]) if sweep > 0 else rolled
+            if h < H - 1:
+                there = layout.state_at[h + 1]
+                log_arrivals(layout, h, kernels, log_q, work[2], view1(mass, there, layout.nexts[h]))
+        if sweep > 2 and worst > 0.9 * before:
+            share = max(0.1, 0.7 * share)
+        for h in range(H - 1, -1, -1):
+            at = layout.state_at[h]
+            expected_price(layout, h, kernels, prices, ahead)
+            price_layer(layout, h, log_prior, cost, ahead, view1(mass, at, layout.states[h]), prices, log_q)
+        if sweep > 0 and worst < 1.0:
+            break
+    return worst
+
+
+@inner_kernel
+def set_scale(layout: Layout, mass: Floats, scale: Floats) -> None:
+    """``scale_s = 1 / sqrt(mass_s)`` from log masses, as far as floating point goes."""
+    for i in range(scale.shape[0] - 1):
+        scale[i] = np.exp(-0.5 * max(mass[i], -1300.0))
+    scale[scale.shape[0] - 1] = 0.0
+
+
+@inner_kernel
+def logarithmic_limit(q: Floats, step: Floats) -> float:
+    """The longest step along which no occupancy grows five-fold or falls to a tenth: beyond, log q in the
+    stationarity condition has left its tangent, and the step would not reduce the residual it aims at."""
+    ratio = 0.0
+    for i in range(q.shape[0]):
+        change = step[i] / q[i]
+        ratio = max(ratio, max(0.25 * change, -change / 0.9))
+    return 1.0 / ratio if ratio > 0.0 else np.inf

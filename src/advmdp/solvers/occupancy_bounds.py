@@ -1,0 +1,292 @@
+"""How likely a policy can be to visit a state, at most and at least, over a confidence set.
+
+Row choices at different pairs are independent and each layer is visited once, so backward dynamic
+programming is exact: with f the indicator of the target,
+
+    f(s) <- sum_a policy(a | s) max_{p in row set (s, a)} p.f,     layer by layer up to the first state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, overload
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from advmdp._compiled import kernel
+from advmdp.confidence import BoxSet, ConfidenceSet, EllipsoidSet, KnownKernels, L1Set
+from advmdp.errors import InvalidMDPError
+from advmdp.solvers.extreme_rows import (
+    block_work_size,
+    box_rows,
+    ellipsoid_rows,
+    known_rows,
+    l1_rows,
+)
+from advmdp.solvers.layout import view1, view2, view3
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+KNOWN, BOX, L1, ELLIPSOID = range(4)
+
+
+@overload
+def upper_occupancy(confidence_set: ConfidenceSet, policy: Sequence[Floats], targets: None = None) -> list[Floats]: ...
+
+
+@overload
+def upper_occupancy(confidence_set: ConfidenceSet, policy: Sequence[Floats], targets: ArrayLike) -> Floats: ...
+
+
+def upper_occupancy(
+    confidence_set: ConfidenceSet,
+    policy: Sequence[Floats],
+    targets: ArrayLike | None = None,
+) -> list[Floats] | Floats:
+    """u(s) = max over the set's kernels of the probability that ``policy`` visits s.
+
+    Without ``targets``: a list over layers 0..H-1 of arrays (S_h,). With ``targets``, rows (layer, state):
+    an array of their bounds in that order. For ellipsoids the result is a dual value, so it is an upper
+    bound (to rounding) even where it is not the maximum.
+    """
+    return _bounds(confidence_set, policy, targets, 1.0)
+
+
+@overload
+def lower_occupancy(confidence_set: ConfidenceSet, policy: Sequence[Floats], targets: None = None) -> list[Floats]: ...
+
+
+@overload
+def lower_occupancy(confidence_set: ConfidenceSet, policy: Sequence[Floats], targets: ArrayLike) -> Floats: ...
+
+
+def lower_occupancy(
+    confidence_set: ConfidenceSet,
+    policy: Sequence[Floats],
+    targets: ArrayLike | None = None,
+) -> list[Floats] | Floats:
+    """The smallest probability of a visit, with the arguments of :func:`upper_occupancy`."""
+    return _bounds(confidence_set, policy, targets, -1.0)
+
+
+def extreme_rows(confidence_set: ConfidenceSet, layer: int, values: Floats, *, maximise: bool = True) -> Floats:
+    """Largest (or smallest) mean of ``values`` (S_{h+1},) over each row set of a layer; (S_h, A).
+
+    NaN where the row set is empty.
+    """
+    sizes, n_actions = confidence_set.layer_sizes, confidence_set.n_actions
+    function = np.asarray(values, dtype=np.float64)
+    if function.shape != (sizes[layer + 1],):
+        raise InvalidMDPError(f"values has shape {function.shape}; layer {layer + 1} has {sizes[layer + 1]} states")
+    if layer == confidence_set.horizon - 1:
+        return np.full((sizes[layer], n_actions), function[0])
+    sign = 1.0 if maximise else -1.0
+    functions = np.empty((1, max(sizes)))
+    functions[0, : len(function)] = sign * function
+    means = np.empty(max(sizes) * n_actions)
+    _backward(
+        _row_data(confidence_set),
+        np.array(sizes, dtype=np.int64),
+        n_actions,
+        np.zeros(sum(sizes) * n_actions),
+        np.concatenate(confidence_set.reachable),
+        np.array([layer + 1]),
+        layer,
+        functions,
+        means,
+    )
+    return sign * means[: sizes[layer] * n_actions].reshape(n_actions, sizes[layer]).T
+
+
+def entrywise_hull(confidence_set: ConfidenceSet) -> tuple[list[Floats], list[Floats]]:
+    """Least and greatest value of each entry over its row set; NaN for empty pairs."""
+    sizes, n_actions = confidence_set.layer_sizes, confidence_set.n_actions
+    lower, upper = [], []
+    for h in range(confidence_set.horizon):
+        low, high = np.empty((2, sizes[h], n_actions, sizes[h + 1]))
+        for t, unit in enumerate(np.eye(sizes[h + 1])):
+            low[:, :, t] = extreme_rows(confidence_set, h, unit, maximise=False)
+            high[:, :, t] = extreme_rows(confidence_set, h, unit)
+        lower.append(np.maximum(low, 0.0))
+        upper.append(np.maximum(high, 0.0))
+    return lower, upper
+
+
+def _bounds(
+    confidence_set: ConfidenceSet,
+    policy: Sequence[Floats],
+    targets: ArrayLike | None,
+    sign: float,
+) -> list[Floats] | Floats:
+    """The two public functions: the largest mean of sign * indicator, times the sign."""
+    sizes, n_actions = confidence_set.layer_sizes, confidence_set.n_actions
+    if len(policy) != confidence_set.horizon:
+        raise InvalidMDPError(f"policy has {len(policy)} layers; this set needs {confidence_set.horizon}")
+    for h, table in enumerate(policy):
+        if table.shape != (sizes[h], n_actions):
+            raise InvalidMDPError(f"policy[{h}] has shape {table.shape}; this set needs ({sizes[h]}, {n_actions})")
+    if targets is None:
+        wanted = np.array([(h, s) for h, size in enumerate(sizes[:-1]) for s in range(size)])
+    else:
+        wanted = np.asarray(targets, dtype=np.int64).reshape(-1, 2)
+        for h, s in wanted.tolist():
+            if not (0 <= h < confidence_set.horizon and 0 <= s < sizes[h]):
+                raise InvalidMDPError(
+                    f"target (layer {h}, state {s}) does not exist: layers 0 to "
+                    f"{confidence_set.horizon - 1} have {sizes[:-1]} states"
+                )
+    functions = np.zeros((len(wanted), max(sizes)))
+    functions[np.arange(len(wanted)), wanted[:, 1]] = sign
+    _backward(
+        _row_data(confidence_set),
+        np.array(sizes, dtype=np.int64),
+        n_actions,
+        _flat(policy),
+        np.concatenate(confidence_set.reachable),
+        np.ascontiguousarray(wanted[:, 0]),
+        0,
+        functions,
+        np.empty(max(sizes) * n_actions),
+    )
+    bounds = (sign * functions[:, 0]).clip(0.0, 1.0)
+    if np.isnan(bounds).any():
+        _raise_empty(confidence_set)
+    if targets is not None:
+        return bounds
+    return np.split(bounds, np.cumsum(sizes[:-2]))
+
+
+def _raise_empty(confidence_set: ConfidenceSet) -> None:
+    empty = confidence_set.empty_pairs()
+    where = "layer {}, state {}, action {}".format(*empty[0]) if len(empty) else "unknown place"
+    raise InvalidMDPError(
+        f"the confidence set has {len(empty)} empty pairs, the first at {where}; it needs to be "
+        f"enlarged by at least {confidence_set.smallest_radius_multiple():.6g}"
+    )
+
+
+class _RowData(NamedTuple):
+    """The tables of a set, all layers in one flat array each, and memory for the row kernels.
+
+    ``first`` and ``second``: lower and upper, centres and radii, kernels and nothing, or P0 and G.
+    """
+
+    kind: int
+    first: Floats
+    second: Floats
+    E0: Floats
+    E: Floats
+    active: Integers
+    smallest: Floats
+    simplex: bool
+    k: int
+    order: Integers
+    layer_work: Floats
+    block_work: Floats
+
+
+_NOTHING = np.empty(0)
+_NO_ROWS = np.empty(0, dtype=np.int64)
+
+
+def _row_data(confidence_set: ConfidenceSet) -> _RowData:
+    widest = max(confidence_set.layer_sizes)
+    if isinstance(confidence_set, EllipsoidSet):
+        P0, G, E0, E, _, active, smallest = confidence_set.reduced
+        k = confidence_set.dim - 1
+        order = np.empty(k, dtype=np.int64)
+        n_rows = k + 1 if confidence_set.simplex else widest
+        layer_work = np.empty((4 + k) * widest * confidence_set.n_actions)
+        block_work = np.empty(block_work_size(n_rows, k))
+        return _RowData(
+            ELLIPSOID, P0, G, E0, E, active, smallest, confidence_set.simplex, k, order,
+            layer_work, block_work,
+        )  # fmt: skip
+    if isinstance(confidence_set, BoxSet):
+        kind, first, second = BOX, confidence_set.flat_lower, confidence_set.flat_upper
+    elif isinstance(confidence_set, L1Set):
+        kind, first, second = L1, _flat(confidence_set.centres), _flat(confidence_set.radii)
+    elif isinstance(confidence_set, KnownKernels):
+        kind, first, second = KNOWN, _flat(confidence_set.kernels), _NOTHING
+    else:
+        raise TypeError(f"no row problem is known for {type(confidence_set).__name__}")
+    order = np.empty(widest, dtype=np.int64)
+    return _RowData(
+        kind, first, second, _NOTHING, _NOTHING, _NO_ROWS, _NOTHING, False, 0, order, _NOTHING,
+        _NOTHING,
+    )  # fmt: skip
+
+
+def _flat(tables: Sequence[Floats]) -> Floats:
+    return np.concatenate([table.ravel() for table in tables])
+
+
+@kernel
+def _backward(
+    data: _RowData,
+    sizes: Integers,
+    n_actions: int,
+    policy: Floats,
+    reachable: Flags,
+    layers: Integers,
+    lowest: int,
+    values: Floats,
+    means: Floats,
+) -> None:
+    """Replace each function (row of ``values``, on the layer in ``layers``) by its value on layer ``lowest``.
+
+    Layer by layer for all functions, so that a layer's data stays in cache. ``means`` is left with the row means of
+    the last function at the last layer.
+    """
+    k = data.k
+    state = 0
+    block = 0
+    entry = 0
+    for h in range(sizes.shape[0] - 2):
+        state += sizes[h]
+        block += sizes[h] * n_actions
+        entry += sizes[h] * n_actions * sizes[h + 1]
+    for h in range(sizes.shape[0] - 3, lowest - 1, -1):
+        n = sizes[h]
+        m = sizes[h + 1]
+        N = n * n_actions
+        state -= n
+        block -= N
+        entry -= N * m
+        r = k + 1 if data.simplex else m
+        row = block * r if data.simplex else entry
+        for i in range(layers.shape[0]):
+            if layers[i] <= h:
+                continue
+            function = values[i]
+            if data.kind == ELLIPSOID:
+                ellipsoid_rows(
+                    view2(data.first, entry, m, N),
+                    view3(data.second, entry * k, m, k, N),
+                    view2(data.E0, row, r, N),
+                    view3(data.E, row * k, r, k, N),
+                    view2(data.active, block * k, k, N),
+                    view1(data.smallest, block, N),
+                    view1(function, 0, m),
+                    data.layer_work,
+                    data.block_work,
+                    data.order,
+                    means,
+                )
+            elif data.kind == BOX:
+                lower = view3(data.first, entry, n, n_actions, m)
+                upper = view3(data.second, entry, n, n_actions, m)
+                box_rows(lower, upper, view1(function, 0, m), data.order, means)
+            elif data.kind == L1:
+                centres = view3(data.first, entry, n, n_actions, m)
+                l1_rows(centres, view2(data.second, block, n, n_actions), view1(function, 0, m), data.order, means)
+            else:
+                known_rows(view3(data.first, entry, n, n_actions, m), view1(function, 0, m), means)
+            for s in range(n):
+                function[s] = 0.0
+                if reachable[state + s]:
+                    for a in range(n_actions):
+                        function[s] += policy[block + s * n_actions + a] * means[a * n + s]

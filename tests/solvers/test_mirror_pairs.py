@@ -1,0 +1,245 @@
+"""The mirror step with the pair entropy: certificates, feasibility, limits and failures."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from advmdp.confidence import BoxSet, EllipsoidSet, KnownKernels
+from advmdp.errors import InvalidMDPError, InvalidSpecError
+from advmdp.solvers import SolverError, mirror_descent_step
+from tests.solvers.instances import harsh, ordinary
+
+FAMILIES = ("ellipsoid", "simplex", "box", "known")
+
+
+def step_of(instance, **options):
+    return mirror_descent_step(
+        instance.confidence_set, None, instance.loss, instance.step_size,
+        log_q=instance.log_q, **options,
+    )  # fmt: skip
+
+
+def flow_error(step) -> float:
+    """Largest violation of flow conservation, and of layers summing to one."""
+    worst = abs(float(step.q[0].sum()) - 1.0)
+    for q, kernel, following in zip(step.q[:-1], step.kernels[:-1], step.q[1:], strict=True):
+        arriving = np.einsum("sa,sat->t", q, kernel)
+        worst = max(worst, float(np.abs(arriving - following.sum(axis=1)).max()))
+        worst = max(worst, abs(float(following.sum()) - 1.0))
+    return worst
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("seed", range(8))
+def test_answer_is_feasible_and_its_certificate_holds(family, seed):
+    instance = ordinary(family, seed)
+    step = step_of(instance)
+    assert step.gap <= 1e-8
+    assert step.residual <= 1e-6
+    assert flow_error(step) <= 1e-12
+    assert instance.confidence_set.contains(step.kernels, tolerance=1e-9)
+    objective = 0.0
+    for h, (q, log_q) in enumerate(zip(step.q, step.log_q, strict=True)):
+        reached = instance.confidence_set.reachable[h]
+        prior, loss = instance.log_q[h], instance.loss[h]
+        ratio = (instance.step_size * loss + log_q - prior)[reached]
+        objective += float((q[reached] * ratio).sum()) + float(np.exp(prior).sum()) - 1.0
+    assert step.value == pytest.approx(objective, abs=1e-9)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_no_feasible_neighbour_is_better(family):
+    """The value may be undercut by no more than the gap: mixtures with other feasible measures try to."""
+    instance = ordinary(family, 3)
+    step = step_of(instance)
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        tilted = [loss + rng.normal(size=loss.shape) ** 2 for loss in instance.loss]
+        other = mirror_descent_step(instance.confidence_set, None, tilted, instance.step_size, log_q=instance.log_q)
+        for share in (1e-3, 0.1, 0.5):
+            value = 0.0
+            for q, p, prior, loss in zip(step.q, other.q, instance.log_q, instance.loss, strict=True):
+                mixed = (1 - share) * q + share * p
+                inside = mixed > 0
+                value += float((instance.step_size * loss * mixed).sum())
+                value += float((mixed[inside] * (np.log(mixed[inside]) - prior[inside])).sum())
+                value += float(np.exp(prior)[inside].sum() - mixed.sum())
+            assert value >= step.value - step.gap - 1e-12
+
+
+def test_zero_loss_leaves_a_feasible_measure_where_it_is():
+    rng = np.random.default_rng(1)
+    kernels = [rng.dirichlet(np.ones(m), size=(n, 3)) for n, m in ((1, 4), (4, 4), (4, 1))]
+    policy = [rng.dirichlet(np.ones(3), size=n) for n in (1, 4, 4)]
+    mass, q = np.ones(1), []
+    for kernel, choice in zip(kernels, policy, strict=True):
+        q.append(mass[:, None] * choice)
+        mass = np.einsum("sa,sat->t", q[-1], kernel)
+    zero = [np.zeros_like(layer) for layer in q]
+    wide = BoxSet([k - 0.2 for k in kernels], [k + 0.2 for k in kernels])
+    for confidence_set in (KnownKernels(kernels), wide):
+        step = mirror_descent_step(confidence_set, q, zero, 1.0)
+        assert step.value == pytest.approx(0.0, abs=1e-8)
+        for new, old in zip(step.q, q, strict=True):
+            np.testing.assert_allclose(new, old, atol=2e-4)
+
+
+def test_one_layer_is_exponential_weights():
+    loss = [np.array([[0.3, 2.0, 0.0]])]
+    q = [np.array([[0.2, 0.5, 0.3]])]
+    expected = q[0] * np.exp(-1.5 * loss[0])
+    for confidence_set in (
+        KnownKernels([np.ones((1, 3, 1))]),
+        BoxSet([np.ones((1, 3, 1))], [np.ones((1, 3, 1))]),
+        EllipsoidSet([np.ones((1, 3, 1, 1))], [np.ones(1)], [np.eye(1)], 1.0),
+    ):
+        step = mirror_descent_step(confidence_set, q, loss, 1.5)
+        np.testing.assert_allclose(step.q[0], expected / expected.sum(), atol=1e-7)
+
+
+def test_a_point_box_is_the_known_kernel():
+    instance = ordinary("known", 5)
+    kernels = instance.confidence_set.kernels
+    point = BoxSet(kernels, kernels)
+    known, boxed = (
+        step_of(instance),
+        mirror_descent_step(point, None, instance.loss, instance.step_size, log_q=instance.log_q),
+    )
+    assert boxed.value == pytest.approx(known.value, abs=1e-8)
+    for a, b in zip(known.q, boxed.q, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-6)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_deep_occupancies_keep_a_meaningful_policy(family):
+    """A policy with log-probabilities near -900: log q stays finite and normalises state by state."""
+    solved = 0
+    for seed in range(40):
+        instance = harsh(family, seed)
+        if instance.empty or "depth900" not in instance.name:
+            continue
+        try:
+            step = step_of(instance)
+        except SolverError:
+            continue
+        solved += 1
+        for log_q, reached in zip(step.log_q, instance.confidence_set.reachable, strict=False):
+            assert np.isfinite(log_q[reached]).all()
+        assert flow_error(step) <= 1e-12
+    assert solved >= 3
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_results_do_not_depend_on_what_was_solved_before(family):
+    first, other = ordinary(family, 0), ordinary(family, 1)
+    before = step_of(first)
+    step_of(other)
+    again = step_of(first)
+    for a, b in zip(before.log_q, again.log_q, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert before.gap == again.gap
+
+
+@pytest.mark.parametrize("family", ["ellipsoid", "box"])
+def test_a_warm_start_changes_the_answer_within_the_tolerance_only(family, tmp_path):
+    instance = ordinary(family, 2)
+    cold = step_of(instance)
+    np.savez(tmp_path / "warm.npz", **cold.warm)
+    with np.load(tmp_path / "warm.npz") as stored:
+        warm = step_of(instance, warm=dict(stored))
+    assert warm.gap <= 1e-8
+    assert warm.value == pytest.approx(cold.value, abs=2e-8)
+    for a, b in zip(cold.q, warm.q, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-3)
+
+
+def test_unreachable_states_get_no_mass():
+    kernels = [np.zeros((1, 2, 3)), np.zeros((3, 2, 2)), np.ones((2, 2, 1))]
+    kernels[0][:, :, :2] = 0.5
+    kernels[1][:, :, 0] = 1.0
+    q = [np.full((1, 2), 0.5), np.full((3, 2), 1 / 6), np.full((2, 2), 0.25)]
+    loss = [np.ones_like(layer) for layer in q]
+    step = mirror_descent_step(KnownKernels(kernels), q, loss, 0.5)
+    assert step.q[1][2].sum() == 0.0
+    assert step.q[2][1].sum() == 0.0
+    assert (step.log_q[1][2] == -np.inf).all()
+    assert flow_error(step) <= 1e-12
+
+
+def test_empty_sets_are_named_before_any_iteration():
+    lower = [np.full((1, 2, 2), 0.2), np.full((2, 2, 1), 1.0)]
+    upper = [np.full((1, 2, 2), 0.9), np.full((2, 2, 1), 1.0)]
+    lower[0][0, 1] = upper[0][0, 1] = 0.3
+    q = [np.full((1, 2), 0.5), np.full((2, 2), 0.25)]
+    with pytest.raises(InvalidMDPError, match="layer 0, state 0, action 1"):
+        mirror_descent_step(BoxSet(lower, upper), q, q, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"loss": -1.0}, "layer 0, state 0, action 0"),
+        ({"loss": np.nan}, "finite and not negative"),
+        ({"q": 0.0}, "log_q"),
+    ],
+)
+def test_bad_input_is_named(change, message):
+    kernels = [np.full((1, 2, 2), 0.5), np.ones((2, 2, 1))]
+    q = [np.full((1, 2), 0.5), np.full((2, 2), 0.25)]
+    loss = [np.zeros((1, 2)), np.zeros((2, 2))]
+    table = {"q": q, "loss": loss}
+    for name, value in change.items():
+        table[name][0][0, 0] = value
+    with pytest.raises(InvalidMDPError, match=message):
+        mirror_descent_step(KnownKernels(kernels), q, loss, 1.0)
+
+
+def test_unknown_entropy_is_refused():
+    with pytest.raises(InvalidSpecError, match="pairs"):
+        mirror_descent_step(KnownKernels([np.ones((1, 1, 1))]), [np.ones((1, 1))], [], 1.0, entropy="x")
+
+
+def test_a_missed_tolerance_is_an_error_that_can_be_saved(tmp_path):
+    instance = ordinary("ellipsoid", 4)
+    with pytest.raises(SolverError) as caught:
+        step_of(instance, tolerance=0.0)
+    assert caught.value.gap >= 0.0
+    caught.value.save(tmp_path / "step.npz")
+    with np.load(tmp_path / "step.npz") as stored:
+        assert str(stored["set"]) == "EllipsoidSet"
+        np.testing.assert_array_equal(stored["centres_0"], instance.confidence_set.centres[0])
+
+
+@pytest.mark.parametrize("family", ["ellipsoid", "box"])
+def test_a_warm_start_from_another_set_gives_the_same_answer(family):
+    """Sets change from episode to episode; what a warm start carries may lie outside the new one."""
+    rng = np.random.default_rng(0)
+    sizes, n_actions = (1, 4, 5, 1), 3
+    warm = None
+    for _ in range(15):
+        kernels = [rng.dirichlet(np.ones(m), size=(n, n_actions)) for n, m in itertools.pairwise(sizes)]
+        if family == "box":
+            widths = [rng.uniform(0.01, 0.4, size=kernel.shape) for kernel in kernels]
+            lower = [k - w for k, w in zip(kernels, widths, strict=True)]
+            upper = [k + w for k, w in zip(kernels, widths, strict=True)]
+            confidence_set = BoxSet(lower, upper)
+        else:
+            features = [np.stack([k, np.roll(k, 1, axis=2)], axis=3) for k in kernels]
+            gram = np.eye(2) * rng.uniform(1.0, 50.0)
+            confidence_set = EllipsoidSet(features, [np.array([0.6, 0.4])] * 3, [gram] * 3, rng.uniform(0.2, 3.0))
+        q = [np.full((n, n_actions), 1.0 / (n * n_actions)) for n in sizes[:-1]]
+        loss = [rng.random((n, n_actions)) * 3.0 for n in sizes[:-1]]
+        cold = mirror_descent_step(confidence_set, q, loss, 1.0)
+        step = mirror_descent_step(confidence_set, q, loss, 1.0, warm=warm)
+        warm = step.warm
+        assert flow_error(step) <= 1e-12
+        assert -1e-12 <= step.gap <= 1e-8
+        assert step.value == pytest.approx(cold.value, abs=2e-8)
+        assert confidence_set.contains(step.kernels, tolerance=1e-9)
+        for ours, other in zip(step.log_q, cold.log_q, strict=True):
+            np.testing.assert_allclose(ours, other, atol=1e-3)
+        for table, log_table in zip(step.q, step.log_q, strict=True):
+            np.testing.assert_allclose(table, np.exp(log_table), rtol=1e-12)
