@@ -16,6 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from advmdp._checks import integer
 from advmdp._compiled import kernel
+from advmdp._summation import CompensatedSum
 from advmdp.adversaries import Adversary
 from advmdp.episodes import Episode, simulate
 from advmdp.errors import InvalidMDPError, InvalidSpecError
@@ -152,9 +153,11 @@ def run(
                 actions,
                 observed,
             )
-            expected = account(q, losses, losses_met.total, losses_met.carry, own_loss.total, own_loss.carry)
-            if not expected >= 0.0:
+            expected = expected_loss_of(q, losses)
+            if expected < 0.0:
                 _reject_losses(adversary, k, losses)
+            losses_met.add(losses)
+            own_loss.add(np.array([expected]))
             observed_loss += float(observed.sum())
             if watch is not None:
                 watch.before(k, learner, q, losses)
@@ -183,53 +186,14 @@ def run(
     return RunResult(frame, best, baselines, time.perf_counter() - started)
 
 
-class CompensatedSum:
-    """A running sum of vectors whose rounding error does not grow with the number of terms (Neumaier)."""
-
-    def __init__(self, size: int) -> None:
-        self.total = np.zeros(size)
-        self.carry = np.zeros(size)
-
-    @property
-    def value(self) -> FloatArray:
-        """The sum."""
-        value: FloatArray = self.total + self.carry
-        return value
-
-
 @kernel
-def add_compensated(total: FloatArray, carry: FloatArray, i: int, term: float) -> None:
-    """Neumaier's summation: what a rounded addition loses is kept apart."""
-    before = total[i]
-    after = before + term
-    if abs(before) >= abs(term):
-        carry[i] += (before - after) + term
-    else:
-        carry[i] += (term - after) + before
-    total[i] = after
-
-
-@kernel
-def account(
-    q: FloatArray,
-    losses: FloatArray,
-    total: FloatArray,
-    carry: FloatArray,
-    own_total: FloatArray,
-    own_carry: FloatArray,
-) -> float:
-    """Add one episode to the summed losses and to the learner's expected loss <q, l>.
-
-    Returns that loss, or -1, with nothing added, if a loss is outside [0, 1].
-    """
+def expected_loss_of(q: FloatArray, losses: FloatArray) -> float:
+    """<q, l>, or -1 if a loss is outside [0, 1]."""
     expected = 0.0
     for i in range(q.size):
         if not 0.0 <= losses[i] <= 1.0:
             return -1.0
         expected += q[i] * losses[i]
-    for i in range(q.size):
-        add_compensated(total, carry, i, losses[i])
-    add_compensated(own_total, own_carry, 0, expected)
     return expected
 
 
@@ -252,7 +216,7 @@ def _is_constant(policy: Sequence[FloatArray]) -> bool:
 
 
 def _checked_losses(adversary: Adversary, k: int) -> FloatArray:
-    """The losses of episode k, of the right form; their values are looked at by :func:`account`."""
+    """The losses of episode k, of the right form; their values are looked at by :func:`expected_loss_of`."""
     losses = adversary.flat_losses(k)
     n_pairs = adversary.layers.n_pairs
     if (

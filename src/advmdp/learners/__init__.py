@@ -5,14 +5,21 @@ from __future__ import annotations
 from advmdp.learners.base import Learner, load_learner, make_learner
 from advmdp.learners.ftl import FollowTheLeader
 from advmdp.learners.hindsight import Hindsight
+from advmdp.learners.lsuob_reps import LsuobReps
 from advmdp.learners.uniform import Uniform
+from advmdp.learners.uob_reps import UobReps
+from advmdp.learners.vlsuob_reps import VlsuobReps, VlsuobRepsTight
 from advmdp.registry import learners
 
 __all__ = [
     "FollowTheLeader",
     "Hindsight",
     "Learner",
+    "LsuobReps",
     "Uniform",
+    "UobReps",
+    "VlsuobReps",
+    "VlsuobRepsTight",
     "learners",
     "load_learner",
     "make_learner",

@@ -1,0 +1,232 @@
+"""Relative entropy policy search with upper occupancy bounds: the loop that UOB-, LSUOB- and VLSUOB-REPS share.
+
+An algorithm is this loop with four parts: what it keeps of the data (an estimator), which kernels it then deems
+possible (a set), how it estimates losses (optimistically, by dividing by an upper occupancy bound), and the entropy of
+its mirror-descent step.
+"""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from abc import abstractmethod
+from math import log, sqrt
+from typing import Any, Generic, Literal, TypeVar
+
+import numpy as np
+
+from advmdp._compiled import kernel
+from advmdp.confidence import BoxSet, ConfidenceSet
+from advmdp.episodes import CheckedEpisode
+from advmdp.errors import InvalidSpecError
+from advmdp.layered import FloatArray, TabularModel
+from advmdp.learners.base import Learner
+from advmdp.solvers import MirrorStep, mirror_descent_step, upper_occupancy
+
+Estimator = TypeVar("Estimator")
+
+#: An empty set is enlarged to this much more than the smallest multiple of its radius that is not empty.
+ENLARGEMENT = 1.01
+
+
+class RepsLearner(Learner, Generic[Estimator]):
+    """Algorithm 1 of the paper, in the order that its proof needs.
+
+    With q_k the learner's occupancy measure, pi_k its policy and P_k its set of kernels, after episode k:
+
+    1. u_k(s, a) = pi_k(a | s) max_{P in P_k} q^{P, pi_k}(s), at the visited pairs;
+    2. lhat_k(s, a) = l_k(s, a) / (u_k(s, a) + gamma) at the visited pairs, zero elsewhere;
+    3. the transitions of episode k enter the estimator, which gives P_{k+1};
+    4. q_{k+1} = argmin over q in Delta(P_{k+1}) of eta <q, lhat_k> + D(q || q_k);
+    5. pi_{k+1}(a | s) = q_{k+1}(s, a) / q_{k+1}(s).
+
+    P_1 holds all kernels, and q_1 is uniform in each layer.  The main text of the paper prints P_k in step 4; with
+    it q_{k+1} <= u_{k+1} fails, on which the analysis rests.
+    """
+
+    feedback = "bandit"
+
+    def __init__(
+        self,
+        problem: TabularModel,
+        episodes: int,
+        *,
+        eta: float | None,
+        gamma: float | None,
+        zeta: float,
+        entropy: Literal["pairs", "triples"],
+        seed: int,
+    ) -> None:
+        super().__init__(problem, episodes, seed=seed)
+        self.eta, self.gamma, self.zeta, self.entropy = eta, gamma, zeta, entropy
+        _require(0.0 < zeta < 1.0, "zeta", zeta, "a probability in (0, 1)")
+        _require(eta is None or 0.0 < eta < np.inf, "eta", eta, "a number > 0, or None")
+        _require(gamma is None or 0.0 <= gamma < np.inf, "gamma", gamma, "a number >= 0, or None")
+        _require(entropy in ("pairs", "triples"), "entropy", entropy, "'pairs' or 'triples'")
+
+        layers = self._layers
+        #: Times that a confidence set was empty and had to be enlarged.
+        self.empty_sets = 0
+        #: The last mirror step with its certificate; None before the first update.
+        self.last_step: MirrorStep | None = None
+        self._loss_estimate = np.zeros(layers.n_pairs)
+        self._warm: dict[str, FloatArray] | None = None
+        sizes, n_actions = layers.sizes, layers.n_actions
+        self._log_q = np.concatenate([np.full(n * n_actions, -log(n * n_actions)) for n in sizes[:-1]])
+        shapes = [(n, n_actions, m) for n, m in itertools.pairwise(sizes)]
+        self._kernels = [np.full(shape, 1.0 / shape[2]) for shape in shapes]
+        self._estimator = self._empty_estimator()
+        self._set: ConfidenceSet = BoxSet([np.zeros(shape) for shape in shapes], [np.ones(shape) for shape in shapes])
+        self._condition()
+
+    # ------------------------------------------------------------------------- the parts
+
+    @abstractmethod
+    def _empty_estimator(self) -> Estimator:
+        """The estimator before the first episode."""
+
+    @abstractmethod
+    def _estimator_with(self, episode: CheckedEpisode) -> Estimator:
+        """The estimator with one more episode."""
+
+    @abstractmethod
+    def _set_of(self, estimator: Estimator, k: int) -> ConfidenceSet:
+        """P_k, the kernels that k - 1 episodes leave possible, for k >= 2."""
+
+    # -------------------------------------------------------------------------- the loop
+
+    def _learn(self, episode: CheckedEpisode) -> None:
+        if self.episodes_seen == self.episodes:
+            warnings.warn(
+                f"learner {self.name!r} was made for {self.episodes} episodes, and its constants with it; it goes "
+                "on learning, but the proved bound ends here",
+                stacklevel=3,
+            )
+        layers = self._layers
+        visited = np.column_stack([np.arange(layers.horizon), episode.states])
+        upper = upper_occupancy(self._set, self._policy, visited)
+        flat_policy = np.concatenate([table.ravel() for table in self._policy])
+        estimate = np.zeros(layers.n_pairs)
+        estimate[episode.pairs] = episode.losses / (flat_policy[episode.pairs] * upper + self.exploration)
+
+        estimator = self._estimator_with(episode)
+        confidence_set, enlarged = self._non_empty(self._set_of(estimator, self.episodes_seen + 2))
+        step = mirror_descent_step(
+            confidence_set,
+            self.q,
+            layers.split(estimate),
+            self.step_size,
+            log_q=layers.split(self._log_q),
+            entropy=self.entropy,
+            kernels=self._kernels,
+            warm=self._warm,
+        )
+
+        self._estimator, self._set, self._loss_estimate = estimator, confidence_set, estimate
+        self.empty_sets += enlarged
+        self._take(step)
+
+    def _take(self, step: MirrorStep) -> None:
+        self.last_step = step
+        self._log_q = self._layers.flatten(step.log_q)
+        self._warm = step.warm
+        if self.entropy == "triples":
+            self._kernels = step.kernels
+        self._condition()
+
+    def _condition(self) -> None:
+        """The policy of the current occupancy measure."""
+        policy = np.empty_like(self._log_q)
+        condition(self._log_q, self._layers.n_actions, policy)
+        self._set_policy(policy)
+
+    def _non_empty(self, confidence_set: ConfidenceSet) -> tuple[ConfidenceSet, int]:
+        """The set, or (counted) an enlarged one where it is empty, as it is with probability zeta."""
+        if confidence_set is self._set:  # checked when it was new
+            return confidence_set, 0
+        multiple = confidence_set.smallest_radius_multiple()
+        if multiple <= 1.0:
+            return confidence_set, 0
+        return confidence_set.enlarged(ENLARGEMENT * multiple), 1
+
+    # ------------------------------------------------------------------------ its quantities
+
+    @property
+    def step_size(self) -> float:
+        """eta; by default sqrt(H log(H S A / zeta) / (K S A)), as in Theorem 1."""
+        return self._tuned() if self.eta is None else self.eta
+
+    @property
+    def exploration(self) -> float:
+        """gamma, the implicit exploration; by default equal to the default eta."""
+        return self._tuned() if self.gamma is None else self.gamma
+
+    def _tuned(self) -> float:
+        n_states, n_actions, horizon = self._layers.n_states, self._layers.n_actions, self._layers.horizon
+        confidence = log(horizon * n_states * n_actions / self.zeta)
+        return sqrt(horizon * confidence / (self.episodes * n_states * n_actions))
+
+    @property
+    def q(self) -> list[FloatArray]:
+        """q_k, the occupancy measure behind the policy, under a kernel of the confidence set."""
+        return self._layers.split(np.exp(self._log_q))
+
+    @property
+    def confidence_set(self) -> ConfidenceSet:
+        """P_k, the set that q_k was chosen from."""
+        return self._set
+
+    @property
+    def loss_estimate(self) -> list[FloatArray]:
+        """lhat of the last update (zero before the first)."""
+        return self._layers.split(self._loss_estimate)
+
+    # --------------------------------------------------------------------------- persistence
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "log_q": self._log_q,
+            "kernels": self._kernels if self.entropy == "triples" else None,
+            "warm": self._warm,
+            "empty_sets": self.empty_sets,
+            "estimator": self._estimator_tree(),
+        }
+
+    def _set_state(self, state: dict[str, Any]) -> None:
+        self._log_q = state["log_q"]
+        self._warm = state["warm"]
+        self.empty_sets = state["empty_sets"]
+        if self.entropy == "triples":
+            self._kernels = state["kernels"]
+        self._estimator = self._estimator_from(state["estimator"])
+        if self.episodes_seen:
+            self._set, _ = self._non_empty(self._set_of(self._estimator, self.episodes_seen + 1))
+
+    @abstractmethod
+    def _estimator_tree(self) -> dict[str, Any]:
+        """The estimator as a tree for :mod:`advmdp.storage`."""
+
+    @abstractmethod
+    def _estimator_from(self, tree: dict[str, Any]) -> Estimator:
+        """The inverse of :meth:`_estimator_tree`."""
+
+
+def _require(valid: bool, option: str, value: object, wanted: str) -> None:
+    if not valid:
+        raise InvalidSpecError(f"{option} is {value!r}, should be {wanted}")
+
+
+@kernel
+def condition(log_q: FloatArray, n_actions: int, policy: FloatArray) -> None:
+    """pi(a | s) = q(s, a) / sum_a' q(s, a') from logarithms; uniform where q(s) is exactly zero."""
+    for first in range(0, log_q.size, n_actions):
+        largest = -np.inf
+        for a in range(n_actions):
+            largest = max(largest, log_q[first + a])
+        total = 0.0
+        for a in range(n_actions):
+            share = 1.0 if largest == -np.inf else np.exp(log_q[first + a] - largest)
+            policy[first + a] = share
+            total += share
+        for a in range(n_actions):
+            policy[first + a] /= total
