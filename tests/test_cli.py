@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
 from advmdp.cli import app
 from advmdp.registry import adversaries, learners, worlds
+from advmdp.theory import bounds, lemmas
 
 
 def invoke(*arguments: str):
@@ -69,7 +72,7 @@ def test_list_shows_everything_that_has_a_name():
         assert all(name in result.output for name in registry.names())
 
 
-@pytest.mark.parametrize("command", ["compare", "list"])
+@pytest.mark.parametrize("command", ["compare", "list", "bounds", "verify"])
 def test_help_has_an_example(command):
     result = invoke(command, "--help")
     assert result.exit_code == 0
@@ -78,3 +81,26 @@ def test_help_has_an_example(command):
 
 def test_version():
     assert invoke("--version").output.startswith("advmdp ")
+
+
+def test_bounds_prints_every_bound_and_the_smallest():
+    result = invoke("bounds", "--S", "20", "--A", "4", "--H", "5", "--K", "100000", "--d", "3")
+    assert result.exit_code == 0, result.output
+    for bound in bounds.BOUNDS:
+        assert bound(20, 4, 5, 10**5, 3).name in result.output
+    assert "smallest order" in result.output
+    assert invoke("bounds", "--S", "20", "--A", "4", "--H", "50", "--K", "10", "--d", "3").exit_code == 2
+
+
+def test_verify_prints_a_verdict_for_every_lemma():
+    result = invoke("verify", "--quick")
+    assert result.exit_code == 0, result.output
+    assert "Counterexample" in result.output
+
+
+def test_verify_fails_when_a_lemma_does(monkeypatch):
+    broken = replace(lemmas.CHECKS[0], ratios=lemmas.CHECKS[0].control_ratios)
+    monkeypatch.setattr(lemmas, "CHECKS", (broken,))
+    result = invoke("verify", "--quick")
+    assert result.exit_code == 1
+    assert "not as they should be" in result.output

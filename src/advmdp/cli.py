@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
@@ -17,6 +18,7 @@ from advmdp.errors import InvalidSpecError
 from advmdp.experiments import Comparison, compare
 from advmdp.registry import Registry, adversaries, learners, worlds
 from advmdp.report import comparison_figure
+from advmdp.theory import bounds, lemmas
 
 app = typer.Typer(
     help="Online learning in adversarial Markov decision processes.",
@@ -117,6 +119,97 @@ def list_command() -> None:
             summary = (inspect.getdoc(entry) or "").split("\n\n")[0].replace("\n", " ")
             table.add_row(name, *setting, summary.replace("``", ""), _options(registry, name))
         console.print(table)
+
+
+@app.command("bounds")
+def bounds_command(
+    n_states: Annotated[int, typer.Option("--S", min=2, help="States, first and terminal one included.")],
+    n_actions: Annotated[int, typer.Option("--A", min=1, help="Actions.")],
+    horizon: Annotated[int, typer.Option("--H", min=1, help="Actions per episode.")],
+    episodes: Annotated[int, typer.Option("--K", min=1, help="Episodes.")],
+    dim: Annotated[int, typer.Option("--d", min=1, help="Coordinates of the features.")],
+    zeta: Annotated[float, typer.Option(help="Failure probability.")] = 0.05,
+    bound: Annotated[float, typer.Option("--B", help="Bound on the norm of the parameters.")] = 1.0,
+) -> None:
+    """Print every proved regret bound for these sizes, and from which K on it says anything.
+
+    Example: `advmdp bounds --S 20 --A 4 --H 5 --K 100000 --d 3`
+    """
+    sizes = (n_states, n_actions, horizon, episodes, dim, zeta, bound)
+    try:
+        rows = bounds.table(*sizes).to_dict("records")
+    except InvalidSpecError as error:
+        raise typer.BadParameter(str(error)) from error
+    console = Console()
+    table = Table(title=f"regret bounds; the trivial one, H K, is {horizon * episodes:.2g}", title_justify="left")
+    for column in ("", "setting"):
+        table.add_column(column, no_wrap=True)
+    for column in ("order", "explicit", "from K"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(
+            str(row["name"]),
+            f"{row['feedback']}, {row['transition']}",
+            f"{row['order']:.1e}",
+            f"{row['value']:.1e}" if row["explicit"] else "",
+            "" if math.isnan(row["vacuous until"]) else f"{row['vacuous until']:.1e}",
+        )
+    console.print(table)
+    best = bounds.smallest(*sizes)
+    console.print("setting: losses seen, transition. order: without constants and logarithms. explicit: with the")
+    console.print("constants of the proof. from K: below this it exceeds H K and says nothing.")
+    console.print(f"smallest order for bandit feedback and unknown transition: {best.name}, {best.formula}")
+
+
+@app.command("verify")
+def verify_command(
+    seed: Annotated[int, typer.Option(min=0, help="Of the simulated data.")] = 0,
+    quick: Annotated[bool, typer.Option("--quick", help="At most 20 trials each.")] = False,
+) -> None:
+    """Check every lemma of the paper on simulated data, each beside a control that must fail.
+
+    Where a printed statement is false, the corrected one is checked and a counterexample to the printed one is shown.
+    Exit code 1 if a statement is violated, or if a check cannot fail.
+
+    Example: `advmdp verify --quick`
+    """
+    console = Console()
+    table = Table(title="lemmas on simulated data", title_justify="left", show_lines=True)
+    table.add_column("lemma: statement that was checked", ratio=1)
+    for column in ("trials", "allowed", "seen", "worst ratio", "seen in control"):
+        table.add_column(column, justify="right", width=max(map(len, column.split())))
+    table.add_column("verdict", width=9)
+    results = []
+    with Progress(TextColumn("{task.description}"), BarColumn(), console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=len(lemmas.CHECKS))
+        for check in lemmas.CHECKS:
+            bar.update(task, description=check.name)
+            result = check.run(seed, 20 if quick else None)
+            results.append(result)
+            table.add_row(
+                f"[bold]{escape(result.name)}[/]\n{escape(result.statement)}",
+                str(result.trials),
+                str(result.violations_allowed),
+                str(result.violations),
+                f"{result.tightness:.2g}",
+                str(result.control_violations),
+                result.verdict,
+            )
+            bar.advance(task)
+    console.print(table)
+    for result in results:
+        if result.refutation is not None:
+            printed = result.refutation
+            console.print(
+                escape(
+                    f"{result.name}: printed as {printed.printed}. Counterexample: {printed.counterexample}: "
+                    f"{printed.left:.6g} > {printed.right:.6g}"
+                )
+            )
+    failed = [result.name for result in results if not result.holds]
+    if failed:
+        console.print(f"not as they should be: {', '.join(failed)}")
+        raise typer.Exit(1)
 
 
 def _names(registry: Registry[Any], text: str) -> list[str]:

@@ -1,0 +1,505 @@
+"""Regret bounds as numbers: what a theorem promises for given sizes, and from which K on it says anything.
+
+Conventions of the paper: S counts all states, the first and the terminal one included; A actions, H of them
+in an episode, K episodes, d feature coordinates, zeta the failure probability of each event, B the bound on
+the norm of theta_h.
+
+A bound is *explicit* where a proof gives its constants; ``docs/theory.md`` derives those of the learners of
+linear mixtures.  Otherwise only the order is known, and the value is that order with constant one and without
+logarithms: good for comparing growth, not for comparing with a measured regret.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from math import inf, log, nan, sqrt
+from typing import Literal
+
+import pandas as pd
+
+from advmdp.confidence import radii
+from advmdp.errors import InvalidSpecError
+
+Feedback = Literal["bandit", "full"]
+Transition = Literal["known", "unknown"]
+
+PAPER = "Li, Zhao, Zhou 2024"
+JIN = "Jin, Jin, Luo, Sra, Yu 2020"
+ZHAO = "Zhao, Yang, Wang, Li 2023"
+ROSENBERG = "Rosenberg, Mansour 2019"
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A regret bound at given sizes."""
+
+    #: The learner, or the class of problems of a lower bound.
+    name: str
+    #: The bound where it is explicit, otherwise its order.
+    value: float
+    #: Whether a proof gives the constants of ``value``.
+    explicit: bool
+    #: The order without constants and logarithms, comparable between all rows.
+    order: float
+    #: The order as a formula.
+    formula: str
+    feedback: Feedback
+    transition: Transition
+    #: "tabular" or "linear mixture".
+    model: str
+    #: Where it is proved.
+    source: str
+    #: "upper" or "lower".
+    side: Literal["upper", "lower"] = "upper"
+    #: Probability with which it holds ("expectation" where it bounds the mean regret).
+    holds: str = ""
+    #: The parts of an explicit bound that follow the regret decomposition; their sum is ``value``.
+    terms: tuple[tuple[str, float], ...] = ()
+
+
+def _check_sizes(S: int, A: int, H: int, K: float, d: int, zeta: float, B: float) -> None:
+    for name, value in (("A", A), ("H", H), ("K", K), ("d", d)):
+        if not value >= 1:
+            raise InvalidSpecError(f"{name} is {value}, should be at least 1")
+    if not S >= H + 1:
+        raise InvalidSpecError(f"S is {S}, should be at least H + 1 = {H + 1}, one state per layer")
+    if not 0.0 < zeta < 1.0:
+        raise InvalidSpecError(f"zeta is {zeta}, should be strictly between 0 and 1")
+    if not B > 0.0:
+        raise InvalidSpecError(f"B is {B}, should be > 0")
+
+
+# ------------------------------------------------------------------- the parts of the repaired Theorem 1
+
+
+def step_size(S: int, A: int, H: int, K: float, zeta: float) -> float:
+    """eta = gamma = sqrt(H log(H S A / zeta) / (K S A)), the choice of Theorem 1."""
+    return sqrt(H * log(H * S * A / zeta) / (K * S * A))
+
+
+def expected_width(visited: float, H: int, zeta: float, layers: float) -> float:
+    """Bound on sum_k sum_m sum_{s,a} q_k(s, a) e_k(s, a), given sum_k sum_m e_k at the visited pairs.
+
+    e_k in [0, 2] bounds the l1 distance of two rows of the set.  Freedman's inequality for half the
+    difference, with parameter 1/2, gives in each regressed layer: mean <= 2 visited + 8 log(H / zeta).
+    """
+    return 2.0 * visited + 8.0 * layers * log(H / zeta)
+
+
+def error(width: float, H: int) -> float:
+    """ERROR = sum_k <q_k - qhat_k, l_k> <= (H / 2) width.
+
+    One kernel for all targets: a difference in row (s, a) of layer m moves at most its l1 norm of mass in
+    each later layer, and losses in [0, 1] see half of the l1 norm of a difference of distributions.
+    """
+    return 0.5 * H * width
+
+
+def occupancy_difference(width: float, S: int) -> float:
+    """sum_k sum_{s,a} |u_k - q_k|(s, a) <= (S / 2) width.
+
+    Each target state has a kernel of its own; the probability of reaching it lies in [0, 1], so that a
+    difference of rows, which sums to zero, changes it by at most half its l1 norm.
+    """
+    return 0.5 * S * width
+
+
+def bias_one(difference: float, S: int, A: int, H: int, K: float, gamma: float, zeta: float) -> float:
+    """BIAS-I = sum_k <qhat_k, l_k - lhat_k> <= difference + gamma S A K + H sqrt(K log(1 / zeta) / 2).
+
+    The last term is Hoeffding's: <qhat_k, lhat_k> lies in [0, H].
+    """
+    return difference + gamma * S * A * K + H * sqrt(0.5 * K * log(1.0 / zeta))
+
+
+def bias_two(S: int, A: int, H: int, gamma: float, zeta: float) -> float:
+    """BIAS-II = sum_k <q*, lhat_k - l_k> <= H log(S A / zeta) / (2 gamma)."""
+    return H * log(S * A / zeta) / (2.0 * gamma)
+
+
+def regret_of_estimates(S: int, A: int, H: int, K: float, eta: float, gamma: float, zeta: float) -> float:
+    """REGRET = sum_k <qhat_k - q*, lhat_k>, bounded by
+
+    H log(S A / H) / eta + (eta / 2) (S A K + H log(H / zeta) / (2 gamma)): by exp(-x) <= 1 - x + x^2 / 2 for
+    x >= 0, and sum_h log(S_h A) <= H log(S A / H).
+    """
+    return H * log(S * A / H) / eta + 0.5 * eta * (S * A * K + H * log(H / zeta) / (2.0 * gamma))
+
+
+def _theorem(visited: float, S: int, A: int, H: int, K: float, zeta: float) -> tuple[tuple[str, float], ...]:
+    """The four terms, from the summed widths at visited pairs."""
+    gamma = step_size(S, A, H, K, zeta)
+    width = expected_width(visited, H, zeta, layers=H - 1)
+    return (
+        ("REGRET", regret_of_estimates(S, A, H, K, gamma, gamma, zeta)),
+        ("ERROR", error(width, H)),
+        ("BIAS-I", bias_one(occupancy_difference(width, S), S, A, H, K, gamma, zeta)),
+        ("BIAS-II", bias_two(S, A, H, gamma, zeta)),
+    )
+
+
+def visited_width_all_states(largest_radius: float, information: float, S: int, H: int, K: float) -> float:
+    """Bound on sum_k sum_m e_k at visited pairs, regressing on all next states.
+
+    With x the norms of the features, one per next state, e_k <= 2 min(1, beta sum x), (sum x)^2 <= N sum x^2.
+    Cauchy-Schwarz over episodes and layers and the potential lemma, sum_k min(1, sum x^2) <= 2 information (a
+    bound on the log det ratio of a layer), give 2 beta sqrt(2 H S K information).  Episode 1, whose set is
+    all kernels, adds 2 per layer.
+    """
+    return 2.0 * max(1.0, largest_radius) * sqrt(2.0 * H * S * K * information) + 2.0 * (H - 1)
+
+
+def visited_width_one_state(largest_radius: float, information: float, S: int, H: int, K: float) -> float:
+    """The same for regression on the most uncertain next state: 2 beta S sqrt(2 K information)."""
+    return 2.0 * max(1.0, largest_radius) * S * sqrt(2.0 * K * information) + 2.0 * (H - 1)
+
+
+# ------------------------------------------------------------------------------ linear mixture, bandit
+
+
+def vlsuob_reps(S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B: float = 1.0) -> Bound:
+    """Theorem 1 with its printed radius and lambda_k, all constants kept; holds with probability 1 - 5 zeta.
+
+    The printed radius is valid for all k at once (``docs/joint-radius.md``); over k = 2..K it is largest at
+    one of the ends.
+    """
+    _check_sizes(S, A, H, K, d, zeta, B)
+
+    def radius(k: float) -> float:
+        regularisation = d * log(k * S)
+        return radii.paper(int(k), S, H, d, regularisation, zeta, B)
+
+    largest = max(radius(2.0), radius(max(2.0, K)))
+    # Lambda_1 = I and lambda_{K+1} = d log((K + 1) S).
+    information = d * log(d * log((K + 1.0) * S) + K * S / d)
+    terms = _theorem(visited_width_all_states(largest, information, S, H, K), S, A, H, K, zeta)
+    return Bound(
+        "vlsuob-reps",
+        sum(value for _, value in terms),
+        True,
+        d * sqrt(H * S**3 * K) + sqrt(H * S * A * K),
+        "d sqrt(H S^3 K) + sqrt(H S A K)",
+        "bandit",
+        "unknown",
+        "linear mixture",
+        f"{PAPER}, Theorem 1; constants: docs/theory.md",
+        holds=f"{1.0 - 5.0 * zeta:.6g}",
+        terms=terms,
+    )
+
+
+def vlsuob_reps_tight(
+    S: int,
+    A: int,
+    H: int,
+    K: float,
+    d: int,
+    zeta: float = 0.05,
+    B: float = 1.0,
+    regularisation: float = 1.0,
+) -> Bound:
+    """The same learner with the joint radius and constant lambda; holds with probability 1 - 5 zeta."""
+    _check_sizes(S, A, H, K, d, zeta, B)
+    information = d * log(1.0 + K * S / (d * regularisation))
+    log_determinant = information + d * log(regularisation)
+    largest = radii.joint(log_determinant, H, d, regularisation, zeta, B)
+    terms = _theorem(visited_width_all_states(largest, information, S, H, K), S, A, H, K, zeta)
+    return Bound(
+        "vlsuob-reps-tight",
+        sum(value for _, value in terms),
+        True,
+        d * sqrt(H * S**3 * K) + sqrt(H * S * A * K),
+        "d sqrt(H S^3 K) + sqrt(H S A K)",
+        "bandit",
+        "unknown",
+        "linear mixture",
+        "docs/joint-radius.md and docs/theory.md",
+        holds=f"{1.0 - 5.0 * zeta:.6g}",
+        terms=terms,
+    )
+
+
+def lsuob_reps(
+    S: int,
+    A: int,
+    H: int,
+    K: float,
+    d: int,
+    zeta: float = 0.05,
+    B: float = 1.0,
+    regularisation: float = 1.0,
+) -> Bound:
+    """Regression on one imaginary next state, with the same proof; holds with probability 1 - 5 zeta."""
+    _check_sizes(S, A, H, K, d, zeta, B)
+    information = d * log(1.0 + K / (d * regularisation))
+    log_determinant = information + d * log(regularisation)
+    largest = radii.scalar(log_determinant, H, d, regularisation, zeta, B)
+    terms = _theorem(visited_width_one_state(largest, information, S, H, K), S, A, H, K, zeta)
+    return Bound(
+        "lsuob-reps",
+        sum(value for _, value in terms),
+        True,
+        d * S**2 * sqrt(K) + sqrt(H * S * A * K),
+        "d S^2 sqrt(K) + sqrt(H S A K)",
+        "bandit",
+        "unknown",
+        "linear mixture",
+        f"{ZHAO}, Theorem 1; constants: docs/theory.md",
+        holds=f"{1.0 - 5.0 * zeta:.6g}",
+        terms=terms,
+    )
+
+
+# ------------------------------------------------------------------------------------- other upper bounds
+
+
+def _order_only(
+    name: str,
+    order: float,
+    formula: str,
+    feedback: Feedback,
+    model: str,
+    source: str,
+    side: Literal["upper", "lower"] = "upper",
+) -> Bound:
+    return Bound(name, order, False, order, formula, feedback, "unknown", model, source, side)
+
+
+def uob_reps(S: int, A: int, H: int, K: float, d: int = 1, zeta: float = 0.05, B: float = 1.0) -> Bound:
+    """Order H S sqrt(A K)."""
+    _check_sizes(S, A, H, K, d, zeta, B)
+    return _order_only("uob-reps", H * S * sqrt(A * K), "H S sqrt(A K)", "bandit", "tabular", JIN)
+
+
+def o_reps(S: int, A: int, H: int, K: float, d: int = 1, zeta: float = 0.05, B: float = 1.0) -> Bound:
+    """2 H sqrt(K log(S A / H)), always: known transition, full information, eta = sqrt(log(S A / H) / K)."""
+    _check_sizes(S, A, H, K, d, zeta, B)
+    return Bound(
+        "o-reps",
+        2.0 * H * sqrt(K * log(S * A / H)),
+        True,
+        H * sqrt(K),
+        "H sqrt(K)",
+        "full",
+        "known",
+        "tabular",
+        "Zimin, Neu 2013",
+        holds="1",
+    )
+
+
+def o_reps_bandit(S: int, A: int, H: int, K: float, d: int = 1, zeta: float = 0.05, B: float = 1.0) -> Bound:
+    """2 sqrt(H S A K log(S A / H)) in expectation: known transition, eta = sqrt(H log(S A / H) / (K S A))."""
+    _check_sizes(S, A, H, K, d, zeta, B)
+    return Bound(
+        "o-reps-bandit",
+        2.0 * sqrt(H * S * A * K * log(S * A / H)),
+        True,
+        sqrt(H * S * A * K),
+        "sqrt(H S A K)",
+        "bandit",
+        "known",
+        "tabular",
+        "Zimin, Neu 2013",
+        holds="expectation",
+    )
+
+
+def mdp_e(S: int, A: int, H: int, K: float, d: int = 1, zeta: float = 0.05, B: float = 1.0) -> Bound:
+    """H^2 sqrt(2 K log A), always: one expert algorithm per state, known transition, full information."""
+    _check_sizes(S, A, H, K, d, zeta, B)
+    return Bound(
+        "mdp-e",
+        H**2 * sqrt(2.0 * K * log(A)),
+        True,
+        H**2 * sqrt(K),
+        "H^2 sqrt(K)",
+        "full",
+        "known",
+        "tabular",
+        "Even-Dar, Kakade, Mansour 2009; constants: docs/theory.md",
+        holds="1",
+    )
+
+
+def uc_o_reps(S: int, A: int, H: int, K: float, d: int = 1, zeta: float = 0.05, B: float = 1.0) -> Bound:
+    """Order H S sqrt(A K), full information."""
+    _check_sizes(S, A, H, K, d, zeta, B)
+    source = f"{ROSENBERG} (ICML)"
+    return _order_only("uc-o-reps", H * S * sqrt(A * K), "H S sqrt(A K)", "full", "tabular", source)
+
+
+def bandit_uc_o_reps(
+    S: int,
+    A: int,
+    H: int,
+    K: float,
+    d: int = 1,
+    zeta: float = 0.05,
+    B: float = 1.0,
+    reachability: float | None = None,
+) -> Bound:
+    """Order H^(3/2) S A^(1/4) K^(3/4), or H S sqrt(A K) / alpha with reachability alpha.
+
+    That is the least probability with which any policy visits any state.
+    """
+    _check_sizes(S, A, H, K, d, zeta, B)
+    source = f"{ROSENBERG} (NeurIPS)"
+    if reachability is None:
+        order, formula = H**1.5 * S * A**0.25 * K**0.75, "H^(3/2) S A^(1/4) K^(3/4)"
+    elif 0.0 < reachability <= 1.0:
+        order, formula = H * S * sqrt(A * K) / reachability, "H S sqrt(A K) / alpha"
+    else:
+        raise InvalidSpecError(f"reachability is {reachability}, should be in (0, 1]")
+    return _order_only("bandit-uc-o-reps", order, formula, "bandit", "tabular", source)
+
+
+def pomd(S: int, A: int, H: int, K: float, d: int = 1, zeta: float = 0.05, B: float = 1.0) -> Bound:
+    """Order H^2 S sqrt(A) K^(2/3)."""
+    _check_sizes(S, A, H, K, d, zeta, B)
+    order = H**2 * S * sqrt(A) * K ** (2.0 / 3.0)
+    source = "Shani, Efroni, Rosenberg, Mannor 2020"
+    return _order_only("pomd", order, "H^2 S sqrt(A) K^(2/3)", "bandit", "tabular", source)
+
+
+def dilated_bonus(S: int, A: int, H: int, K: float, d: int = 1, zeta: float = 0.05, B: float = 1.0) -> Bound:
+    """Order H^2 S sqrt(A K)."""
+    _check_sizes(S, A, H, K, d, zeta, B)
+    order = H**2 * S * sqrt(A * K)
+    return _order_only("dilated-bonus", order, "H^2 S sqrt(A K)", "bandit", "tabular", "Luo, Wei, Lee 2021")
+
+
+def oppo(S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B: float = 1.0) -> Bound:
+    """Order d H^2 sqrt(K), full information."""
+    _check_sizes(S, A, H, K, d, zeta, B)
+    source = "Cai, Yang, Jin, Wang 2020"
+    return _order_only("oppo", d * H**2 * sqrt(K), "d H^2 sqrt(K)", "full", "linear mixture", source)
+
+
+def powers(S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B: float = 1.0) -> Bound:
+    """Order d H^(3/2) sqrt(K), full information, for large K."""
+    _check_sizes(S, A, H, K, d, zeta, B)
+    source = "He, Zhou, Gu 2022"
+    return _order_only("powers", d * H**1.5 * sqrt(K), "d H^(3/2) sqrt(K)", "full", "linear mixture", source)
+
+
+# ------------------------------------------------------------------------------------------ lower bounds
+
+
+def lower_tabular(S: int, A: int, H: int, K: float, d: int = 1, zeta: float = 0.05, B: float = 1.0) -> Bound:
+    """Order H sqrt(S A K): no learner of tabular MDPs does better, even with full information."""
+    _check_sizes(S, A, H, K, d, zeta, B)
+    order, source = H * sqrt(S * A * K), "Jin, Allen-Zhu, Bubeck, Jordan 2018"
+    return _order_only("lower bound, tabular", order, "H sqrt(S A K)", "full", "tabular", source, "lower")
+
+
+def lower_linear_mixture(S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B: float = 1.0) -> Bound:
+    """Order d H sqrt(K) + sqrt(H S A K): bandit feedback, linear mixtures."""
+    _check_sizes(S, A, H, K, d, zeta, B)
+    return _order_only(
+        "lower bound, linear mixture",
+        d * H * sqrt(K) + sqrt(H * S * A * K),
+        "d H sqrt(K) + sqrt(H S A K)",
+        "bandit",
+        "linear mixture",
+        f"{ZHAO}, Theorem 2",
+        "lower",
+    )
+
+
+# ------------------------------------------------------------------------------------------- all together
+
+BoundFunction = Callable[..., Bound]
+
+#: Every bound; the first three with the lower bounds are the paper's Table 1 (and the tighter radius).
+BOUNDS: tuple[BoundFunction, ...] = (
+    uob_reps,
+    lsuob_reps,
+    vlsuob_reps,
+    vlsuob_reps_tight,
+    lower_tabular,
+    lower_linear_mixture,
+    dilated_bonus,
+    pomd,
+    bandit_uc_o_reps,
+    uc_o_reps,
+    oppo,
+    powers,
+    o_reps,
+    o_reps_bandit,
+    mdp_e,
+)
+
+
+def table(S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B: float = 1.0) -> pd.DataFrame:
+    """All bounds at these sizes, one row each, with the K from which an explicit one is not vacuous."""
+    rows = []
+    for function in BOUNDS:
+        bound = function(S, A, H, K, d, zeta, B)
+        row = asdict(bound)
+        del row["terms"]
+        row["share of H K"] = bound.value / (H * K)
+        known = bound.explicit and bound.side == "upper"
+        row["vacuous until"] = vacuous_until(function, S, A, H, d, zeta, B) if known else nan
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def smallest(
+    S: int,
+    A: int,
+    H: int,
+    K: float,
+    d: int,
+    zeta: float = 0.05,
+    B: float = 1.0,
+    *,
+    feedback: Feedback = "bandit",
+    transition: Transition = "unknown",
+    explicit: bool = False,
+) -> Bound:
+    """The smallest upper bound of a setting: by order, or by value among the explicit ones.
+
+    Bounds that need less feedback, or no knowledge of the transition, count as well.
+    """
+    candidates: Iterable[Bound] = (function(S, A, H, K, d, zeta, B) for function in BOUNDS)
+    allowed = [
+        bound
+        for bound in candidates
+        if bound.side == "upper"
+        and (feedback == "full" or bound.feedback == "bandit")
+        and (transition == "known" or bound.transition == "unknown")
+        and (bound.explicit or not explicit)
+    ]
+    return min(allowed, key=lambda bound: bound.value if explicit else bound.order)
+
+
+def vacuous_until(
+    function: BoundFunction,
+    S: int,
+    A: int,
+    H: int,
+    d: int,
+    zeta: float = 0.05,
+    B: float = 1.0,
+    largest: float = 2.0**100,
+) -> float:
+    """The K from which a bound stays below the trivial H K; infinite if not before ``largest``.
+
+    No learner has a regret above H K, so that below this K the bound says nothing.
+    """
+
+    def vacuous(K: float) -> bool:
+        return function(S, A, H, K, d, zeta, B).value >= H * K
+
+    if vacuous(largest):
+        return inf
+    high = largest
+    while high > 1.0 and not vacuous(high / 2.0):
+        high /= 2.0
+    low = high / 2.0
+    while high - low > max(1.0, 1e-12 * high):
+        middle = float(int(0.5 * (low + high)))
+        low, high = (middle, high) if vacuous(middle) else (low, middle)
+    return high

@@ -1,0 +1,198 @@
+"""The regret of a run, split as the paper's section 5 splits it, each part beside the bound of its lemma.
+
+    regret = sum_k <qhat_k - q*, lhat_k>      REGRET   of the mirror descent on estimated losses
+           + sum_k <q_k - qhat_k, l_k>        ERROR    of the learner's idea of where it goes
+           + sum_k <qhat_k, l_k - lhat_k>     BIAS-I   of the estimated losses, seen by the learner
+           + sum_k <q*, lhat_k - l_k>         BIAS-II  of the estimated losses, seen by the comparator
+
+with q_k the true occupancy measure of the policy, qhat_k the learner's, q* that of the best fixed policy.
+Everything is exact: it takes the true kernels, so it is for simulations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import log
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from advmdp._summation import CompensatedSum
+from advmdp.confidence import BoxSet, ConfidenceSet, EllipsoidSet, L1Set
+from advmdp.errors import InvalidSpecError
+from advmdp.layered import FloatArray, LayeredMDP, Layers, LinearMixtureMDP
+from advmdp.occupancy import best_policy, occupancy_measure
+
+#: The columns of :attr:`Decomposition.frame` whose sum is the regret.
+TERMS = ("REGRET", "ERROR", "BIAS-I", "BIAS-II")
+
+
+class Decomposition:
+    """Looks on while a run goes on (``run(..., watch=Decomposition(mdp, episodes))``), then tells.
+
+    Parameters
+    ----------
+    mdp
+        The world, with its true kernels.
+    episodes
+        K of the run.
+    logged
+        The numbers of played episodes after which a row is kept; by default the powers of two, and K.
+    zeta
+        Failure probability in the bounds of BIAS-I and BIAS-II (each).
+
+    Notes
+    -----
+    Memory grows with the number of logged episodes only: q* is not known before the end, so the summed losses
+    and summed loss estimates are kept there.
+    """
+
+    def __init__(
+        self,
+        mdp: LayeredMDP,
+        episodes: int,
+        logged: Sequence[int] | None = None,
+        zeta: float = 0.05,
+    ) -> None:
+        self._mdp = mdp
+        self._layers = mdp.layers
+        self._zeta = zeta
+        if logged is None:
+            powers = {2**i for i in range(int(episodes).bit_length())}
+            logged = sorted({k for k in powers if k <= episodes} | {episodes})
+        if list(logged) != sorted(set(logged)) or logged[-1] != episodes:
+            raise InvalidSpecError(f"logged {list(logged)} should increase and end with {episodes}")
+        self._logged = list(logged)
+        # One running sum: <q_k, l_k>, <qhat_k, l_k>, <qhat_k, lhat_k>, <qhat_k, lhat_k^2>, the bounds on
+        # <q_k - qhat_k, l_k> and on |u_k - q_k|; then l_k and lhat_k themselves.
+        self._sums = CompensatedSum(6 + 2 * self._layers.n_pairs)
+        self._rows: list[FloatArray] = []
+        self._later_layers, self._later_states = _later(self._layers)
+        self._pending: tuple[FloatArray, FloatArray, FloatArray, float, float] | None = None
+        self._covered = True
+        self._played = 0
+        self._step_size = self._exploration = 0.0
+
+    def before(self, k: int, learner: Any, q: FloatArray, losses: FloatArray) -> None:
+        """Remember what the update of episode k (from 0) will replace."""
+        if learner.q is None or not hasattr(learner, "loss_estimate"):
+            raise InvalidSpecError(
+                f"learner {learner.name!r} has no occupancy measure and loss estimate, so its regret has no "
+                "such decomposition"
+            )
+        weighted = _layer_sums(self._layers, q * self._layers.flatten(row_widths(learner.confidence_set)))
+        narrow = 0.5 * float(self._later_layers @ weighted)
+        wide = 0.5 * float(self._later_states @ weighted)
+        self._covered = self._covered and covers(learner.confidence_set, self._mdp)
+        self._pending = q.copy(), losses.copy(), self._layers.flatten(learner.q), narrow, wide
+
+    def after(self, k: int, learner: Any) -> None:
+        """Add episode k."""
+        assert self._pending is not None, "after() without before()"
+        q, losses, q_hat, narrow, wide = self._pending
+        self._pending = None
+        estimate = self._layers.flatten(learner.loss_estimate)
+        numbers = (q @ losses, q_hat @ losses, q_hat @ estimate, q_hat @ estimate**2, narrow, wide)
+        self._sums.add(np.concatenate([numbers, losses, estimate]))
+        self._played = k + 1
+        self._step_size = float(getattr(learner, "step_size", 0.0))
+        self._exploration = float(getattr(learner, "exploration", 0.0))
+        if self._played == self._logged[len(self._rows)]:
+            self._rows.append(self._sums.value)
+
+    @property
+    def covered(self) -> bool:
+        """Whether the true kernels were in the set of every episode: the event on which the lemmas hold."""
+        return self._covered
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """One row per logged episode: the regret, its four parts, and the bound of each part.
+
+        The comparator q* is that of all K episodes.  The bounds use the widths that the sets of this run had,
+        not their worst case, and hold on the event :attr:`covered`: ERROR and REGRET always, BIAS-I and
+        BIAS-II with probability 1 - zeta each.  They are NaN for a learner without step size and exploration.
+        """
+        if not self._rows or self._played != self._logged[-1]:
+            raise InvalidSpecError(
+                f"{self._played} of {self._logged[-1]} episodes were played; the comparator needs all"
+            )
+        rows = np.array(self._rows)
+        n_pairs = self._layers.n_pairs
+        own, own_hat, hat_hat, second_moment, narrow, wide = rows[:, :6].T
+        losses, estimates = rows[:, 6 : 6 + n_pairs], rows[:, 6 + n_pairs :]
+        policy, _ = best_policy(self._mdp, self._layers.split(losses[-1]))
+        comparator = self._layers.flatten(occupancy_measure(self._mdp, policy))
+        best, best_hat = losses @ comparator, estimates @ comparator
+        frame = pd.DataFrame(
+            {
+                "episode": self._logged,
+                "regret": own - best,
+                "REGRET": hat_hat - best_hat,
+                "ERROR": own - own_hat,
+                "BIAS-I": own_hat - hat_hat,
+                "BIAS-II": best_hat - best,
+            }
+        )
+        for name, bound in self._bounds(second_moment, narrow, wide).items():
+            frame[f"{name} bound"] = bound
+        return frame
+
+    def _bounds(self, second_moment: FloatArray, narrow: FloatArray, wide: FloatArray) -> dict[str, FloatArray]:
+        played = np.array(self._logged, dtype=np.float64)
+        layers, horizon = self._layers, self._layers.horizon
+        eta, gamma = self._step_size or np.nan, self._exploration or np.nan
+        initial = sum(log(size * layers.n_actions) for size in layers.sizes[:-1])
+        hoeffding = horizon * np.sqrt(0.5 * played * log(1.0 / self._zeta))
+        return {
+            "REGRET": initial / eta + 0.5 * eta * second_moment,
+            "ERROR": narrow,
+            "BIAS-I": wide + gamma * layers.n_pairs * played + hoeffding,
+            "BIAS-II": np.full_like(played, horizon * log(layers.n_pairs / self._zeta) / (2.0 * gamma)),
+        }
+
+
+# ------------------------------------------------------------------------------------------ widths of sets
+
+
+def row_widths(confidence_set: ConfidenceSet) -> list[FloatArray]:
+    """e(s, a): a bound on the l1 distance of two rows of the set, tables (S_h, A), at most 2.
+
+    The sum over s' of the exact range of each entry; for a set around centres in l1, twice the radius.
+    """
+    last = np.zeros((confidence_set.layer_sizes[-2], confidence_set.n_actions))
+    if isinstance(confidence_set, L1Set):
+        sums = [2.0 * table for table in confidence_set.radii[:-1]]
+    else:
+        if isinstance(confidence_set, BoxSet):
+            lower, upper = confidence_set.lower, confidence_set.upper
+        else:
+            lower, upper = confidence_set.hull()
+        sums = [(high - low).sum(axis=2) for low, high in zip(lower[:-1], upper[:-1], strict=True)]
+    return [*(np.minimum(2.0, table) for table in sums), last]
+
+
+def covers(confidence_set: ConfidenceSet, mdp: LayeredMDP) -> bool:
+    """Whether the true kernels are in the set.
+
+    Where the truth is a mixture, by its parameter: that it is in the ellipsoid is what the lemmas are about.
+    """
+    if isinstance(confidence_set, EllipsoidSet) and isinstance(mdp, LinearMixtureMDP):
+        for h in range(mdp.horizon - 1):
+            error = mdp.theta[h] - confidence_set.centres[h]
+            if error @ confidence_set.grams[h] @ error > confidence_set.radius[h] ** 2 * (1.0 + 1e-9):
+                return False
+        return True
+    return confidence_set.contains(mdp.kernels)
+
+
+def _layer_sums(layers: Layers, flat: FloatArray) -> FloatArray:
+    return np.add.reduceat(flat, layers.pair_offsets[:-1])
+
+
+def _later(layers: Layers) -> tuple[FloatArray, FloatArray]:
+    """For each layer 0..H-1, how many layers with actions come after it, and how many states they have."""
+    sizes = np.array(layers.sizes[:-1], dtype=np.float64)
+    states = sizes.sum() - np.cumsum(sizes)
+    return np.arange(layers.horizon - 1, -1, -1, dtype=np.float64), states

@@ -1,0 +1,26 @@
+"""The paper's lemmas as checks: both sides computed on simulated data, each with a control that must fail.
+
+:func:`verify` runs them all.  Where a printed statement is false the check is of the corrected one, and the result
+carries a counterexample to the printed one.
+"""
+
+from __future__ import annotations
+
+from advmdp.theory.lemmas import concentration, coverage, geometry, potential, runs
+from advmdp.theory.lemmas.base import Check, CheckResult, Refutation
+
+__all__ = ["CHECKS", "Check", "CheckResult", "Refutation", "verify"]
+
+#: Every check, from the noise of one step to the regret of a run.
+CHECKS: tuple[Check, ...] = (
+    *concentration.CHECKS,
+    *coverage.CHECKS,
+    *potential.CHECKS,
+    *geometry.CHECKS,
+    *runs.CHECKS,
+)
+
+
+def verify(seed: int = 0, trials: int | None = None) -> list[CheckResult]:
+    """Run every check; ``trials`` caps the number of trials of each (fewer is quicker and says less)."""
+    return [check.run(seed, trials) for check in CHECKS]

@@ -1,0 +1,357 @@
+"""Concentration of one-hot noise: Lemmas 1 and 8 to 15 of the paper, and the joint radius in their place.
+
+Notation of the paper: a one-hot vector delta with mean p over N outcomes, noise eps = p - delta, one feature vector x_j
+per outcome, z = sum_j eps_j x_j, S_t the sum of the z, Y_t the sum of all x x' plus lambda_t I.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import erf, exp, log, pi, sqrt
+
+import numpy as np
+
+from advmdp.confidence import radii
+from advmdp.layered import FloatArray
+from advmdp.theory.lemmas.base import Check, Ratios, Refutation, scaled
+
+ZETA = 0.1
+
+#: Right side of a self-normalised bound: (time, log det Y, regularisation, dimension) -> |S|_{Y^-1}.
+SelfNormalised = Callable[[int, FloatArray, float, int], FloatArray]
+
+
+# --------------------------------------------------------------------------------------- one step
+
+
+def _one_hot_noise(rng: np.random.Generator, trials: int, n: int) -> tuple[FloatArray, FloatArray]:
+    """Means p of one-hot vectors, and the noise p - delta for each of the n outcomes: (trials, outcome, n)."""
+    # Small concentrations give nearly deterministic outcomes, where skewed noise is at its worst.
+    concentration = rng.choice([0.05, 0.5, 5.0], size=(trials, 1))
+    weights = rng.gamma(concentration, size=(trials, n)) + 1e-300
+    p = weights / weights.sum(axis=1, keepdims=True)
+    return p, p[:, None, :] - np.eye(n)
+
+
+def _joint_sub_gaussian(constant: float) -> Ratios:
+    """log E exp<v, p - delta> against constant |v|^2."""
+
+    def ratios(rng: np.random.Generator, trials: int) -> FloatArray:
+        p, noise = _one_hot_noise(rng, trials, 5)
+        v = rng.normal(size=(trials, 5)) * np.exp(rng.uniform(-4.0, 2.0, size=(trials, 1)))
+        # The extreme direction: two outcomes of probability one half each, pulled apart.
+        extreme = np.arange(trials) % 4 == 0
+        p[extreme], v[extreme, 2:] = 0.0, 0.0
+        p[extreme, :2] = 0.5
+        v[extreme, 1] = -v[extreme, 0]
+        noise = p[:, None, :] - np.eye(5)
+        exponents = np.einsum("toj,tj->to", noise, v)
+        # E <v, noise> = 0 exactly: subtracting it leaves the small exponents their digits.
+        mean = np.einsum("to,to->t", p, np.expm1(exponents) - exponents)
+        return np.asarray(np.log1p(mean) / (constant * np.einsum("tj,tj->t", v, v)))
+
+    return ratios
+
+
+def _supermartingale(constant: float) -> Ratios:
+    """E exp(xi' z) against exp(constant sum_j (xi' x_j)^2), for |xi| <= 1/2 and |x_j| <= 1."""
+
+    def ratios(rng: np.random.Generator, trials: int) -> FloatArray:
+        n, d = 4, 3
+        p, noise = _one_hot_noise(rng, trials, n)
+        x = rng.normal(size=(trials, n, d))
+        x /= np.maximum(1.0, np.linalg.norm(x, axis=2, keepdims=True))
+        xi = rng.normal(size=(trials, d))
+        xi *= 0.5 * rng.uniform(size=(trials, 1)) / np.linalg.norm(xi, axis=1, keepdims=True)
+        along = np.einsum("tjd,td->tj", x, xi)
+        exponents = np.einsum("toj,tj->to", noise, along)
+        mean = np.einsum("to,to->t", p, np.expm1(exponents) - exponents)
+        return np.asarray(np.log1p(mean) / (constant * np.einsum("tj,tj->t", along, along)))
+
+    return ratios
+
+
+def _printed_supermartingale() -> Refutation:
+    """One dimension, x = (1, 0), p = (1/2, 1/2), lambda = 1, xi = 1/2, first outcome the first state."""
+    xi, regularisation = 0.5, 1.0
+    first = exp(xi * -0.5 - xi**2 * (1.0 + regularisation))
+    second = sum(0.5 * exp(xi * z - xi**2 * (2.0 + regularisation)) for z in (-0.5, 0.5))
+    return Refutation(
+        "M_t = exp(xi' z_t - |xi|^2_{Y_t}) is a supermartingale",
+        "d = 1, x = (1, 0), p = (1/2, 1/2), lambda = 1, xi = 1/2, z_1 = -1/2: E[M_2 | F_1] exceeds M_1",
+        second,
+        first,
+    )
+
+
+def _exponential_moment(factor: float) -> Ratios:
+    """E exp(lambda eps) - 1 against factor lambda^2 sigma^2, |eps| <= 1 centred, |lambda| <= 1."""
+
+    def ratios(rng: np.random.Generator, trials: int) -> FloatArray:
+        weights = rng.dirichlet(np.full(3, 0.3), size=trials)
+        values = rng.uniform(-1.0, 1.0, size=(trials, 3))
+        values -= np.einsum("tj,tj->t", weights, values)[:, None]
+        values /= np.maximum(1.0, np.abs(values).max(axis=1, keepdims=True))
+        exponents = rng.uniform(-1.0, 1.0, size=(trials, 1)) * values
+        variance = np.einsum("tj,tj->t", weights, exponents**2)
+        mean = np.einsum("tj,tj->t", weights, np.expm1(exponents) - exponents)
+        return np.asarray(mean / (factor * np.maximum(variance, 1e-300)))
+
+    return ratios
+
+
+def _normalisers(factor: float) -> Ratios:
+    """N(h) / N(g) against factor^d sqrt(det Y / lambda^d), in one and two dimensions."""
+    nodes, weights = np.polynomial.legendre.leggauss(40)
+    angles = np.arange(64) * (2.0 * pi / 64)
+    directions = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+
+    def disc_integral(precision: FloatArray, radius: float) -> float:
+        """Integral of exp(-xi' precision xi) over a disc, in polar coordinates."""
+        r = 0.5 * radius * (nodes + 1.0)
+        quadratic = np.einsum("ad,de,ae->a", directions, precision, directions)
+        values = np.exp(-np.outer(quadratic, r**2)) * r
+        return float((values @ weights).sum() * 0.5 * radius * (2.0 * pi / 64))
+
+    def ratios(rng: np.random.Generator, trials: int) -> FloatArray:
+        result = np.empty(trials)
+        for i in range(trials):
+            regularisation = exp(rng.uniform(-2.0, 3.0))
+            growth = np.exp(rng.uniform(-6.0, 3.0, size=2))
+            if i % 2:
+                y = regularisation + growth[0]
+                left = sqrt(y / regularisation) * erf(sqrt(regularisation) / 2.0) / erf(sqrt(y) / 4.0)
+                result[i] = left / (factor * sqrt(y / regularisation))
+            else:
+                gram = np.diag(regularisation + growth)
+                left = disc_integral(regularisation * np.eye(2), 0.5) / disc_integral(gram, 0.25)
+                result[i] = left / (factor**2 * sqrt(np.linalg.det(gram)) / regularisation)
+        return result
+
+    return ratios
+
+
+# --------------------------------------------------------------------------------- self-normalised sums
+
+
+def _printed_bound(t: int, log_determinant: FloatArray, regularisation: float, dim: int) -> FloatArray:
+    """sqrt(lambda) / 4 + (4 / sqrt(lambda)) log(2^d det(Y)^(1/2) lambda^(-d/2) / zeta)."""
+    root = sqrt(regularisation)
+    information = 0.5 * (log_determinant - dim * log(regularisation))
+    return np.asarray(root / 4.0 + 4.0 / root * (log(1.0 / ZETA) + dim * log(2.0) + information))
+
+
+def _sub_gaussian_bound(variance: float) -> SelfNormalised:
+    """sqrt(2 R^2 log(det(Y)^(1/2) lambda^(-d/2) / zeta)), R^2 the variance proxy."""
+
+    def bound(t: int, log_determinant: FloatArray, regularisation: float, dim: int) -> FloatArray:
+        information = 0.5 * (log_determinant - dim * log(regularisation))
+        return np.asarray(np.sqrt(2.0 * variance * (log(1.0 / ZETA) + information)))
+
+    return bound
+
+
+def _self_normalised(bound: SelfNormalised, growing: bool, all_outcomes: bool, steps: int = 150) -> Ratios:
+    """max over t of |S_t|_{Y_t^-1} / bound, where features are chosen by the past.
+
+    Of four candidate feature matrices the one is taken whose outcomes differ most along Y^-1 S: an adversary
+    who tries to push the sum further out.
+    """
+
+    def ratios(rng: np.random.Generator, trials: int) -> FloatArray:
+        n, d = 4, 3
+        everyone = np.arange(trials)
+        noise_sum = np.zeros((trials, d))
+        moments = np.zeros((trials, d, d))
+        worst = np.zeros(trials)
+        for t in range(1, steps + 1):
+            regularisation = d * log((t + 1) * n) if growing else 1.0
+            candidates = rng.normal(size=(trials, 4, n, d))
+            candidates /= np.maximum(1.0, np.linalg.norm(candidates, axis=3, keepdims=True))
+            gram = moments + regularisation * np.eye(d)
+            push = np.linalg.solve(gram, noise_sum[:, :, None])[:, :, 0]
+            along = np.einsum("tcjd,td->tcj", candidates, push)
+            x = candidates[everyone, np.ptp(along, axis=2).argmax(axis=1)]
+            p = rng.dirichlet(np.full(n, 0.5), size=trials)
+            outcome = (rng.random((trials, 1)) > np.cumsum(p, axis=1)).sum(axis=1).clip(max=n - 1)
+            noise = p.copy()
+            noise[everyone, outcome] -= 1.0
+            if not all_outcomes:
+                # Regression on one outcome, fixed before it is known.
+                x, noise = x[:, :1], noise[:, :1]
+            noise_sum += np.einsum("tj,tjd->td", noise, x)
+            moments += np.einsum("tjd,tje->tde", x, x)
+            gram = moments + regularisation * np.eye(d)
+            solved = np.linalg.solve(gram, noise_sum[:, :, None])[:, :, 0]
+            length = np.sqrt(np.einsum("td,td->t", noise_sum, solved))
+            worst = np.maximum(worst, length / bound(t, np.linalg.slogdet(gram)[1], regularisation, d))
+        return worst
+
+    return ratios
+
+
+def _bernstein(share: float) -> Ratios:
+    """(sum Y - share lambda sum E[Y^2]) / (log(1 / zeta) / lambda), skewed differences whose size follows the past.
+
+    The lemma is about share one.
+    """
+    parameter = 0.5
+
+    def ratios(rng: np.random.Generator, trials: int) -> FloatArray:
+        total, variance = np.zeros(trials), np.zeros(trials)
+        for _ in range(200):
+            chance = np.where(total > 0.0, 0.02, 0.2)
+            fall = chance / (1.0 - chance)
+            total += np.where(rng.random(trials) < chance, 1.0, -fall)
+            variance += chance + (1.0 - chance) * fall**2
+        return np.asarray((total - share * parameter * variance) * parameter / log(1.0 / ZETA))
+
+    return ratios
+
+
+def _implicit_exploration(honesty: float) -> Ratios:
+    """sum_k sum_a 2 gamma (lhat_k - (q_k / u_k) l_k) / log(1 / zeta), one layer of three pairs.
+
+    The estimate divides by honesty times u; the lemma is about honesty one.
+    """
+    gamma, n = 0.05, 3
+
+    def ratios(rng: np.random.Generator, trials: int) -> FloatArray:
+        total = np.zeros(trials)
+        everyone = np.arange(trials)
+        # Few rounds: the estimate drifts below zero, and later the statement is far from tight.
+        for _ in range(12):
+            q = rng.dirichlet(np.ones(n), size=trials)
+            u = q * rng.uniform(1.0, 1.2, size=(trials, n))
+            losses = rng.random((trials, n)) < 0.7
+            action = (rng.random((trials, 1)) > np.cumsum(q, axis=1)).sum(axis=1).clip(max=n - 1)
+            visited = everyone, action
+            total += 2.0 * gamma * losses[visited] / (honesty * u[visited] + gamma)
+            total -= 2.0 * gamma * (q / u * losses).sum(axis=1)
+        return np.asarray(total / log(1.0 / ZETA))
+
+    return ratios
+
+
+# ------------------------------------------------------------------------- the printed radius, for all k
+
+
+def _printed_against_joint(scale: float) -> Ratios:
+    """Noise part of the joint radius with prior precision lambda_2, over that of the printed radius, k >= 2.
+
+    With Lambda_k >= Lambda_k - (lambda_k - lambda_2) I, the joint bound for the constant lambda_2 holds for the
+    growing lambda_k as well, for all k at once; so the printed radius does where it is larger.
+    """
+
+    def ratios(rng: np.random.Generator, trials: int) -> FloatArray:
+        result = np.empty(trials)
+        for i in range(trials):
+            dim = int(np.exp(rng.uniform(0.0, log(500.0))))
+            horizon = int(rng.integers(2, 30))
+            n_states = horizon + 1 + int(np.exp(rng.uniform(0.0, log(1e4))))
+            k = 2 + int(np.exp(rng.uniform(0.0, log(1e12))))
+            zeta = float(np.exp(rng.uniform(log(1e-6), log(0.9))))
+            first = radii.growing_regularisation(2, n_states, dim)
+            now = radii.growing_regularisation(k, n_states, dim)
+            log_determinant = dim * log(first + (k - 1) * n_states / dim)
+            joint = radii.joint(log_determinant, horizon, dim, first, zeta, 0.0)
+            result[i] = joint / (scale * radii.paper(k, n_states, horizon, dim, now, zeta, 0.0))
+        return result
+
+    return ratios
+
+
+LEMMA_1 = _self_normalised(_printed_bound, growing=True, all_outcomes=True)
+JOINT = _self_normalised(_sub_gaussian_bound(0.5), growing=False, all_outcomes=True)
+SCALAR = _self_normalised(_sub_gaussian_bound(0.25), growing=False, all_outcomes=False)
+
+CHECKS = (
+    Check(
+        "Lemma 1: self-normalised concentration",
+        "|S_t|_{Y_t^-1} <= sqrt(lambda_t)/4 + 4/sqrt(lambda_t) log(2^d det(Y_t)^(1/2) lambda_t^(-d/2) / zeta) "
+        "for all t, lambda_t growing",
+        LEMMA_1,
+        "right side times 0.1",
+        scaled(LEMMA_1, 0.1),
+        300,
+        ZETA,
+    ),
+    Check(
+        "Lemma 8: supermartingale step",
+        "M_t = exp(xi' S_t - sum_{i<=t} sum_j (xi' x_ij)^2) is a supermartingale for |xi| <= 1/2",
+        _supermartingale(1.0),
+        "coefficient 0.1 instead of 1",
+        _supermartingale(0.1),
+        4000,
+        refutation=_printed_supermartingale,
+    ),
+    Check(
+        "Lemma 9: normalising constants",
+        "N(h) / N(g) <= 2^d det(Y)^(1/2) lambda^(-d/2)",
+        _normalisers(2.0),
+        "without 2^d",
+        _normalisers(1.0),
+        400,
+    ),
+    Check(
+        "Lemma 12: exponential moment",
+        "E exp(lambda eps) <= 1 + lambda^2 sigma^2 for centred |eps| <= 1, |lambda| <= 1",
+        _exponential_moment(1.0),
+        "half the variance",
+        _exponential_moment(0.5),
+        4000,
+    ),
+    Check(
+        "Lemma 13: Bernstein for martingales",
+        "sum Y_k <= lambda sum E[Y_k^2] + log(1/zeta) / lambda for |Y_k| <= R, lambda <= 1/R",
+        _bernstein(1.0),
+        "without the variance, and a tenth of the rest",
+        scaled(_bernstein(0.0), 0.1),
+        4000,
+        ZETA,
+    ),
+    Check(
+        "Lemma 14: implicit exploration",
+        "sum_k sum_{s,a} alpha_k (lhat_k - (q_k/u_k) l_k) <= H log(H/zeta), alpha_k <= 2 gamma",
+        _implicit_exploration(1.0),
+        "estimates made with a third of u",
+        _implicit_exploration(1.0 / 3.0),
+        2000,
+        ZETA,
+    ),
+    Check(
+        "Lemma 15: self-normalised bound, scalar noise",
+        "|S_t|^2_{V_t^-1} <= 2 R^2 log(det(V_t)^(1/2) det(V)^(-1/2) / zeta) for all t; an indicator minus its "
+        "mean has R = 1/2",
+        SCALAR,
+        "right side times 0.1",
+        scaled(SCALAR, 0.1),
+        300,
+        ZETA,
+    ),
+    Check(
+        "Joint sub-Gaussian noise",
+        "E exp<v, p - delta> <= exp(|v|^2 / 4) for one-hot delta with mean p, any v",
+        _joint_sub_gaussian(0.25),
+        "constant 1/8: what independent coordinates would have",
+        _joint_sub_gaussian(0.125),
+        4000,
+    ),
+    Check(
+        "Joint self-normalised bound",
+        "|S_t|^2_{Y_t^-1} <= log(det(Y_t)^(1/2) lambda^(-d/2) / zeta) for all t, lambda constant",
+        JOINT,
+        "right side times 0.1",
+        scaled(JOINT, 0.1),
+        300,
+        ZETA,
+    ),
+    Check(
+        "Lemma 2 for all k at once",
+        "the noise part of the printed radius is at least that of the joint bound with lambda_2 (k S <= 1e16)",
+        _printed_against_joint(1.0),
+        "printed radius times 0.3",
+        _printed_against_joint(0.3),
+        2000,
+    ),
+)
