@@ -20,11 +20,11 @@ def invoke(*arguments: str):
 def test_compare_prints_a_table_and_writes_a_figure(tmp_path):
     result = invoke("compare", "--worlds", "grid", "--episodes", "40", "--seeds", "2", "--out", str(tmp_path))
     assert result.exit_code == 0, result.output
-    for learner in ("uniform", "ftl", "hindsight"):
-        assert learner in result.output
+    names = {"uniform", "uob-reps", "lsuob-reps", "vlsuob-reps", "vlsuob-reps-tight", "hindsight"}
+    assert all(name in result.output for name in names)
     assert (tmp_path / "regret.png").read_bytes().startswith(b"\x89PNG")
     frame = pd.read_parquet(tmp_path / "regret.parquet")
-    assert set(frame["learner"]) == {"uniform", "ftl", "hindsight"}
+    assert set(frame["learner"]) == names
     assert set(frame["adversary"]) == {"stochastic", "switching"}
     assert frame.groupby(["adversary", "learner", "seed"])["episode"].max().eq(40).all()
 

@@ -8,6 +8,8 @@ from typing import Any, TypeVar, cast
 
 import numba
 from numba.core import event
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import CompilerBase, DefaultPassBuilder
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -16,9 +18,65 @@ def kernel(function: F) -> F:
     """Compile a function with numba on first use and cache the result on disk.
 
     ``error_model="numpy"`` removes the zero-division branch from inner loops (and lets 0/0 be NaN, which
-    callers test for); fast-math stays off because results must be identical from run to run.
+    callers test for); fast-math stays off because results must be identical from run to run.  There is no entry for C,
+    which would cost compile time and which nothing calls.
     """
-    return cast(F, numba.njit(function, cache=True, error_model="numpy", nogil=True))
+    only_python: dict[str, Any] = {"no_cfunc_wrapper": True}
+    return cast(F, numba.njit(function, cache=True, error_model="numpy", nogil=True, **only_python))
+
+
+def inner_kernel(function: F) -> F:
+    """Compile a function that only other kernels call; it cannot be called from Python.
+
+    Numba would optimise it and generate machine code for it by itself, and then do both again, with everything it
+    calls in turn, inside each kernel that calls it: the deeper the nesting, the more often.  Here it is translated
+    once and linked; the :func:`kernel` at the top optimises the whole, and its cache file contains it.
+    """
+    no_entry: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    return cast(F, numba.njit(function, error_model="numpy", nogil=True, pipeline_class=_InnerCompiler, **no_entry))
+
+
+class _NoEnvironment:
+    """Stands in for the code generator where numba would set the environment of a function it can run."""
+
+    @staticmethod
+    def set_env(name: str, environment: Any) -> None:
+        """Nothing to set: environments hold Python objects, and kernels have none."""
+
+
+class _InnerLibrary(JITCodeLibrary):
+    """Code to be linked into that of a caller, never run by itself."""
+
+    @property
+    def codegen(self) -> Any:
+        return _NoEnvironment
+
+    def _optimize_functions(self, module: Any) -> None:
+        """Not here: the caller does."""
+        module.data_layout = self._codegen._data_layout
+
+    def finalize(self) -> None:
+        """Take in the code of the functions that this one calls, and leave the rest to the caller."""
+        for library in dict.fromkeys(self._linking_libraries):
+            self._reload_init.update(library._reload_init)
+            self._final_module.link_in(library._get_module_for_linking(), preserve=True)
+        self._finalized = True
+
+    def get_pointer_to_function(self, name: str) -> int:
+        """Zero, numba's word for a function without an entry."""
+        if not self._finalized:
+            self.finalize()
+        return 0
+
+
+class _InnerCompiler(CompilerBase):
+    """The usual passes, into an :class:`_InnerLibrary`."""
+
+    def define_pipelines(self) -> list[Any]:
+        state = self.state
+        make_library: Any = _InnerLibrary
+        state.library = make_library(state.targetctx.codegen(), state.func_id.func_qualname)
+        return [DefaultPassBuilder.define_nopython_pipeline(state)]
 
 
 class _Announcer(event.Listener):

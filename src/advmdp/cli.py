@@ -53,18 +53,18 @@ def compare_command(
     ] = "stochastic,switching",
     learners_option: Annotated[
         str, typer.Option("--learners", help="Learner names, separated by commas.")
-    ] = "uniform,ftl,hindsight",
-    episodes: Annotated[int, typer.Option(min=1, help="Episodes per run, K.")] = 3000,
-    seeds: Annotated[int, typer.Option(min=1, help="Runs with different seeds.")] = 5,
+    ] = "uniform,uob-reps,lsuob-reps,vlsuob-reps,vlsuob-reps-tight,hindsight",
+    episodes: Annotated[int, typer.Option(min=1, help="Episodes per run, K.")] = 1000,
+    seeds: Annotated[int, typer.Option(min=1, help="Runs with different seeds.")] = 3,
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("runs/compare"),
-    quick: Annotated[bool, typer.Option("--quick", help="300 episodes and 3 seeds.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="100 episodes.")] = False,
 ) -> None:
     """Compare learners on worlds against the same losses: a table, a figure, and the data.
 
     Example: `advmdp compare --worlds grid --learners uniform,ftl --episodes 1000`
     """
     if quick:
-        episodes, seeds = 300, 3
+        episodes = 100
     names = {
         registry.kind: _names(registry, text)
         for registry, text in (
@@ -237,20 +237,19 @@ def _comparison_table(result: Comparison, episodes: int, seeds: int) -> Table:
         title_justify="left",
     )
     table.add_column("world / adversary", no_wrap=True)
-    table.add_column("learner", no_wrap=True)
     for column in ("regret", "of uniform's", "episodes/s"):
         table.add_column(column, justify="right", no_wrap=True)
     previous = ""
     for row in result.table().to_dict("records"):
         problem = f"{row['world']} / {row['adversary']}"
-        if previous and problem != previous:
+        if problem != previous:
             table.add_section()
-        interval = "" if math.isnan(row["half_width"]) else f" ± {row['half_width']:,.1f}"
+            table.add_row(f"[bold]{problem}[/]")
+        interval = "" if math.isnan(row["half_width"]) else f" ± {row['half_width']:,.0f}"
         ratio = row["ratio_to_uniform"]
         table.add_row(
-            "" if problem == previous else problem,
-            str(row["learner"]),
-            f"{_tidy(row['regret']):,.1f}{interval}",
+            f"  {row['learner']}",
+            f"{_tidy(row['regret']):,.0f}{interval}",
             "" if math.isnan(ratio) else f"{_tidy(ratio):.2f}",
             f"{row['episodes_per_second']:,.0f}",
         )

@@ -7,11 +7,24 @@ import warnings
 import numpy as np
 import pytest
 
-from advmdp import InvalidSpecError, TabularModel, make_adversary, make_learner, make_world, occupancy, run
+from advmdp import (
+    CorruptCheckpointError,
+    Episode,
+    InvalidSpecError,
+    TabularModel,
+    load_learner,
+    make_adversary,
+    make_learner,
+    make_world,
+    occupancy,
+    run,
+    storage,
+)
 from advmdp.confidence import KnownKernels
 from advmdp.episodes import play
 from advmdp.learners.reps import RepsLearner
 from advmdp.solvers import lower_occupancy, mirror_descent_step, reference, upper_occupancy
+from advmdp.theory import bounds
 from tests.test_registry import Secretive
 
 TINY = make_world("random-mixture", layer_sizes=(1, 2, 3, 1), n_actions=2, dim=2, seed=1)
@@ -26,6 +39,7 @@ VARIANTS = {
     "lsuob-reps": ("lsuob-reps", {}),
     "lsuob-reps, boxes": ("lsuob-reps", {"geometry": "box"}),
     "uob-reps": ("uob-reps", {}),
+    "uob-reps, narrow": ("uob-reps", {"radius_scale": 0.03}),
 }
 each_variant = pytest.mark.parametrize(("name", "options"), VARIANTS.values(), ids=VARIANTS.keys())
 
@@ -40,32 +54,78 @@ def episodes_of(learner, mdp, episodes, seed=0, adversary="stochastic"):
         learner.update(episode)
 
 
+def expected_radius(learner, k, log_determinant, lam):
+    """beta_k of P_k written out, k from 1."""
+    S, H, d = TINY.n_states, TINY.horizon, TINY.dim
+    B, zeta = TINY.bound, 0.05
+    if learner.name == "lsuob-reps":
+        return B + 0.5 * np.sqrt(2 * np.log((H - 1) / zeta) + log_determinant)
+    if learner.radius == "joint":
+        return B + np.sqrt(np.log((H - 1) / zeta) + 0.5 * log_determinant)
+    if learner.radius == "determinant":
+        information = 0.5 * (log_determinant - d * np.log(lam))
+        return (B + 0.25) * np.sqrt(lam) + 4 / np.sqrt(lam) * (np.log(H / zeta) + d * np.log(2) + information)
+    slack = {"paper": 0.25, "paper-uniform": 0.5}[learner.radius]
+    growth = 2 * np.log(H / zeta) + d * np.log(4 + 4 * S * k / (lam * d))
+    return (B + slack) * np.sqrt(lam) + 2 / np.sqrt(lam) * growth
+
+
+def check_against_history(learner, history):
+    """The estimate and the radii of P_{k+1} from all k episodes of the history, from scratch."""
+    k = len(history) + 1
+    constant = learner.name == "lsuob-reps" or learner.radius == "joint"
+    lam = 1.0 if constant else TINY.dim * np.log(k * TINY.n_states)
+    for h in range(TINY.horizon - 1):
+        gram, target = np.zeros((TINY.dim, TINY.dim)), np.zeros(TINY.dim)
+        for episode in history:
+            rows = TINY.features[h][episode.states[h], episode.actions[h]]
+            following = episode.states[h + 1]
+            if learner.name == "lsuob-reps":
+                chosen = int(np.argmax([row @ np.linalg.solve(gram + np.eye(TINY.dim), row) for row in rows]))
+                gram, target = (
+                    gram + np.outer(rows[chosen], rows[chosen]),
+                    target + rows[chosen] * (chosen == following),
+                )
+            else:
+                gram, target = gram + rows.T @ rows, target + rows[following]
+        gram = gram + lam * np.eye(TINY.dim)
+        np.testing.assert_allclose(learner.estimate.grams[h], gram, atol=1e-10)
+        np.testing.assert_allclose(learner.estimate.centres[h], np.linalg.solve(gram, target), atol=1e-10)
+        radius = learner.radius_scale * expected_radius(learner, k, np.linalg.slogdet(gram)[1], lam)
+        if learner.geometry == "ellipsoid" and learner._enlargement == 1.0:
+            assert learner.confidence_set.radius[h] == pytest.approx(radius, rel=1e-10)
+            np.testing.assert_allclose(learner.confidence_set.grams[h], gram, atol=1e-10)
+        assert learner.radii[h] == pytest.approx(learner._enlargement * radius, rel=1e-10)
+
+
 def check_against_conic_solver(name, options, episodes, every):
+    """Every step (or some) of a run against a conic solver that starts from the learner's own state."""
     learner = make_learner(name, TINY, episodes, **options)
-    learner_kernels = None
-    previous = None
-    for k, episode in enumerate(episodes_of(learner, TINY, episodes)):
-        if previous is not None and k % every == 0:
-            q, kernels, policy, before, told = previous
-            visited = [
-                reference.occupancy_bound(before, policy, h, s) * policy[h][s, a]
-                for h, (s, a) in enumerate(zip(told.states, told.actions, strict=True))
-            ]
-            expected = np.zeros(TINY.layers.n_pairs)
-            for h, (s, a) in enumerate(zip(told.states, told.actions, strict=True)):
-                pair = TINY.layers.pair_offsets[h] + 2 * s + a
-                expected[pair] = told.losses[h] / (visited[h] + learner.exploration)
-            estimate = TINY.layers.flatten(learner.loss_estimate)
-            np.testing.assert_allclose(estimate, expected, rtol=1e-5, atol=1e-7)
-            step = reference.mirror_step(
-                learner.confidence_set, q, TINY.layers.split(estimate), learner.step_size, kernels=kernels
-            )
-            assert learner.last_step.value == pytest.approx(step.value, abs=1e-7)
-            for ours, theirs in zip(learner.q, step.q, strict=True):
-                np.testing.assert_allclose(ours, theirs, atol=1e-4)
-        if learner.entropy == "triples":
-            learner_kernels = [table.copy() for table in learner._kernels]
-        previous = (learner.q, learner_kernels, learner.policy, learner.confidence_set, episode)
+    losses = make_adversary("stochastic", TINY, episodes)
+    rng = np.random.default_rng(0)
+    history = []
+    for k in range(episodes):
+        q, policy, before = learner.q, learner.policy, learner.confidence_set
+        kernels = [table.copy() for table in learner._kernels] if learner.entropy == "triples" else None
+        told = play(TINY, policy, losses.losses(k), rng, index=k)
+        learner.update(told)
+        history.append(told)
+        if k % every:
+            continue
+        estimate = learner.loss_estimate
+        for h, (s, a) in enumerate(zip(told.states, told.actions, strict=True)):
+            u = reference.occupancy_bound(before, policy, h, s)
+            ours = upper_occupancy(before, policy, [(h, s)])[0]
+            assert ours == pytest.approx(u, abs=1e-7)
+            lhat = told.losses[h] / (policy[h][s, a] * ours + learner.exploration)
+            assert estimate[h][s, a] == pytest.approx(lhat, rel=1e-12)
+        assert sum(np.count_nonzero(table) for table in estimate) <= TINY.horizon
+        step = reference.mirror_step(learner.confidence_set, q, estimate, learner.step_size, kernels=kernels)
+        assert learner.last_step.value == pytest.approx(step.value, abs=1e-7)
+        for ours, theirs in zip(learner.q, step.q, strict=True):
+            np.testing.assert_allclose(ours, theirs, atol=1e-4)
+        if hasattr(learner, "estimate"):
+            check_against_history(learner, history)
 
 
 @each_variant
@@ -81,13 +141,38 @@ def test_every_step_of_a_longer_run_equals_a_conic_solver(name, options):
 
 @each_variant
 def test_the_occupancy_measure_stays_below_its_upper_bound(name, options):
-    """q_k <= u_k at every state, whatever the data; and sum u lhat <= H."""
+    """q_k <= u_k at every state, whatever the data; and sum u_k lhat_k <= H."""
     learner = make_learner(name, TINY, 60, **options)
+    upper, policy = None, learner.policy
     for _ in episodes_of(learner, TINY, 60):
-        upper = upper_occupancy(learner.confidence_set, learner.policy)
+        if upper is not None:
+            pairs = [u[:, None] * pi * lhat for u, pi, lhat in zip(upper, policy, learner.loss_estimate, strict=True)]
+            assert sum(float(table.sum()) for table in pairs) <= TINY.horizon + 1e-9
+        upper, policy = upper_occupancy(learner.confidence_set, learner.policy), learner.policy
         for table, u in zip(learner.q, upper, strict=True):
             assert (table.sum(axis=1) <= u + 1e-9).all()
             assert table.sum() == pytest.approx(1.0, abs=1e-12)
+
+
+def test_narrow_bernstein_boxes_bind():
+    """The variant above that is called narrow does meet active bounds; with the source's constants few ever are."""
+    learner = make_learner("uob-reps", TINY, 60, radius_scale=0.03)
+    for _ in episodes_of(learner, TINY, 60):
+        pass
+    widths = [high - low for low, high in zip(*learner.confidence_set.hull(), strict=True)][:-1]
+    assert min(float(width.min()) for width in widths) < 0.5
+
+
+def test_the_imaginary_next_state_does_not_depend_on_the_real_one():
+    """Whatever the next states of an episode, the regressors that it adds are the same."""
+    moments = []
+    for last in range(TINY.layer_sizes[2]):
+        learner = make_learner("lsuob-reps", TINY, 10)
+        for episode in ([0, 1, 2], [0, 0, 1]):
+            learner.update(Episode(episode, [1, 0, 1], [0.5] * 3))
+        learner.update(Episode([0, 1, last], [0, 1, 0], [0.5] * 3))
+        moments.append(learner._estimator.sums.moments[1])
+    assert all(np.array_equal(moments[0], other) for other in moments[1:])
 
 
 @each_variant
@@ -172,17 +257,23 @@ def test_with_known_kernels_it_is_bandit_o_reps():
             return None
 
     learner = Known(TINY, 30)
+    log_q, last, occupied = [np.log(table) for table in learner.q], None, None
     for k, episode in enumerate(episodes_of(learner, TINY, 30)):
-        if k == 0:
-            continue
-        q = occupancy.occupancy_measure(TINY, learner.policy)
-        for ours, true in zip(learner.q, q, strict=True):
-            np.testing.assert_allclose(ours, true, atol=1e-9)
-        h, s, a = 1, episode.states[1], episode.actions[1]
-        policy, before = learner.policy, learner.confidence_set
-        assert before is learner.truth
-        u = upper_occupancy(before, policy, [(h, s)])[0] * policy[h][s, a]
-        assert u == pytest.approx(q[h][s, a], abs=1e-12)
+        if last is not None:
+            # O-REPS of the last episode, step by step: importance weights with the true occupancy measure.
+            lhat = [np.zeros_like(table) for table in log_q]
+            for h, (s, a) in enumerate(zip(last.states, last.actions, strict=True)):
+                lhat[h][s, a] = last.losses[h] / occupied[h][s, a]
+            if k > 1:
+                o_reps = reference.mirror_step(
+                    learner.truth, [np.exp(table) for table in log_q], lhat, learner.step_size
+                )
+                for ours, theirs in zip(learner.q, o_reps.q, strict=True):
+                    np.testing.assert_allclose(ours, theirs, atol=1e-5)
+            for ours, true in zip(learner.q, occupancy.occupancy_measure(TINY, learner.policy), strict=True):
+                np.testing.assert_allclose(ours, true, atol=1e-9)
+        log_q = [np.log(table) for table in learner.q]
+        last, occupied = episode, occupancy.occupancy_measure(TINY, learner.policy)
 
 
 @pytest.mark.parametrize("name", ["vlsuob-reps", "vlsuob-reps-tight", "lsuob-reps", "uob-reps"])
@@ -237,12 +328,64 @@ def test_an_empty_set_is_enlarged_and_counted():
         ({"eta": -1.0}, "eta is -1.0"),
         ({"zeta": 1.0}, "zeta is 1.0"),
         ({"lam": 0.0}, "lam is 0.0"),
+        ({"lam": -1.0, "radius": "joint"}, "lam is -1.0"),
         ({"geometry": "box", "simplex": True}, "simplex=True needs geometry 'ellipsoid'"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options, message):
     with pytest.raises(InvalidSpecError, match=message):
         make_learner("vlsuob-reps", TINY, 10, **options)
+
+
+def test_lsuob_needs_a_constant_regularisation():
+    with pytest.raises(InvalidSpecError, match="lam is None, should be a number > 0"):
+        make_learner("lsuob-reps", TINY, 10, lam=None)
+
+
+def saved_tree(name, path):
+    learner = make_learner(name, TINY, 10)
+    for _ in episodes_of(learner, TINY, 4):
+        pass
+    learner.save(path)
+    return storage.read(path, "learner")
+
+
+NONSENSE_STATES = {
+    "negative moments": ("vlsuob-reps", lambda s: s["estimator"].update(moments=-s["estimator"]["moments"])),
+    "moments that are NaN": ("lsuob-reps", lambda s: s["estimator"].update(moments=s["estimator"]["moments"] * np.nan)),
+    "a layer too many": ("vlsuob-reps", lambda s: s["estimator"].update(targets=np.zeros((9, 2)))),
+    "log q too short": ("vlsuob-reps", lambda s: s.update(log_q=s["log_q"][1:])),
+    "log q that is NaN": ("vlsuob-reps", lambda s: s.update(log_q=s["log_q"] * np.nan)),
+    "log q of no measure": ("vlsuob-reps", lambda s: s.update(log_q=0.0 * s["log_q"])),
+    "a warm start that is NaN": ("vlsuob-reps", lambda s: s.update(warm={"chi": np.array([np.nan])})),
+    "a count in words": ("vlsuob-reps", lambda s: s.update(empty_sets="many")),
+    "counts of another shape": ("uob-reps", lambda s: s["estimator"].update(transitions=[np.zeros((9, 9, 9))] * 2)),
+    "counts below zero": ("uob-reps", lambda s: s["estimator"]["transitions"][0].__isub__(5.0)),
+    "kernels that are none": ("uob-reps", lambda s: s.update(kernels=[np.zeros((1, 2, 2))])),
+}
+
+
+@pytest.mark.parametrize(("name", "spoil"), NONSENSE_STATES.values(), ids=NONSENSE_STATES.keys())
+def test_a_checkpoint_with_a_valid_checksum_and_no_sense_is_refused(tmp_path, name, spoil):
+    path = tmp_path / "learner.npz"
+    tree = saved_tree(name, path)
+    load_learner(path)
+    spoil(tree["state"])
+    storage.write(path, "learner", tree)
+    with pytest.raises(CorruptCheckpointError, match="does not describe a learner"):
+        load_learner(path)
+
+
+def test_the_proved_bound_stands_in_the_frame_where_it_is_proved():
+    adversary = make_adversary("stochastic", TINY, 50)
+    for options, proved in (({}, True), ({"radius_scale": 0.5}, False), ({"eta": 0.1}, False)):
+        result = run(TINY, make_learner("vlsuob-reps", TINY, 50, **options), adversary, 50)
+        assert result.options["radius_scale"] == options.get("radius_scale", 1.0)
+        assert result.frame["bound"].iloc[:-1].isna().all()
+        assert np.isfinite(result.frame["bound"].iloc[-1]) == proved
+    sizes = (TINY.n_states, TINY.n_actions, TINY.horizon, 50, TINY.dim, 0.05, TINY.bound)
+    result = run(TINY, make_learner("vlsuob-reps", TINY, 50), adversary, 50)
+    assert result.frame["bound"].iloc[-1] == bounds.vlsuob_reps(*sizes).value
 
 
 @pytest.mark.parametrize("name", ["vlsuob-reps", "vlsuob-reps-tight", "lsuob-reps"])

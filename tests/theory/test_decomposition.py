@@ -4,12 +4,14 @@ import numpy as np
 import pytest
 
 from advmdp.adversaries import make_adversary
-from advmdp.confidence import KnownKernels, L1Set
+from advmdp.confidence import BoxSet, KnownKernels, L1Set
 from advmdp.episodes import play
 from advmdp.errors import InvalidSpecError
 from advmdp.experiments.runner import logged_episodes, run
+from advmdp.layered import LayeredMDP
 from advmdp.learners import make_learner
 from advmdp.occupancy import best_policy, occupancy_measure
+from advmdp.solvers import mirror_descent_step
 from advmdp.theory.decomposition import TERMS, CompensatedSum, Decomposition, covers, row_widths
 from advmdp.theory.lemmas.coverage import small_world
 from advmdp.theory.lemmas.geometry import boundary_set
@@ -79,6 +81,48 @@ def test_each_part_against_a_sum_episode_by_episode(world):
     for term, value in parts.items():
         assert last[term] == pytest.approx(value, abs=1e-9), term
     assert all(abs(value) > 1e-3 for value in parts.values())
+
+
+class OnePath:
+    """Mirror descent over all kernels of layers 1-4-4-1 with losses zero on one path and one elsewhere."""
+
+    name, step_size, exploration = "one-path", 0.05, 0.05
+
+    def __init__(self, entropy):
+        self.entropy = entropy
+        shapes = [(1, 2, 4), (4, 2, 4), (4, 2, 1)]
+        self.confidence_set = BoxSet([np.zeros(shape) for shape in shapes], [np.ones(shape) for shape in shapes])
+        self.q = [np.full(shape[:2], 1.0 / (shape[0] * 2)) for shape in shapes]
+        self.kernels = [np.full(shape, 1.0 / shape[2]) for shape in shapes]
+        self.loss_estimate = [np.ones(shape[:2]) for shape in shapes]
+        for table in self.loss_estimate:
+            table[0, 0] = 0.0
+
+    def update(self):
+        step = mirror_descent_step(
+            self.confidence_set, self.q, self.loss_estimate, 0.05, entropy=self.entropy, kernels=self.kernels
+        )
+        self.q, self.kernels = step.q, step.kernels if self.entropy == "triples" else self.kernels
+
+
+@pytest.mark.parametrize(("entropy", "regret", "bound"), [("pairs", 98.2, 99.5), ("triples", 153.6, 156.3)])
+def test_bound_of_mirror_descent_where_it_is_nearly_attained(entropy, regret, bound):
+    """With the divergence of pairs the bound for triples would be 100.9, and violated."""
+    kernels = [np.zeros((1, 2, 4)), np.zeros((4, 2, 4)), np.zeros((4, 2, 1))]
+    for table in kernels:
+        table[:, :, 0] = 1.0
+    mdp, learner, steps = LayeredMDP(kernels), OnePath(entropy), 600
+    watcher = Decomposition(mdp, steps)
+    losses = mdp.layers.flatten(learner.loss_estimate)
+    for k in range(steps):
+        watcher.before(k, learner, mdp.layers.flatten(learner.q), losses)
+        learner.update()
+        watcher.after(k, learner)
+    frame = watcher.frame
+    assert watcher.covered
+    assert (frame["REGRET"] <= frame["REGRET bound"]).all()
+    assert frame["REGRET"].iloc[-1] == pytest.approx(regret, abs=0.05)
+    assert frame["REGRET bound"].iloc[-1] == pytest.approx(bound, abs=0.05)
 
 
 def test_memory_does_not_grow_with_the_episodes(world):

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from advmdp.theory import bounds
 from advmdp.theory.lemmas import CHECKS, Check, Refutation, coverage, runs, verify
 from advmdp.theory.lemmas.base import scaled
 from advmdp.theory.lemmas.geometry import bow_tie
@@ -102,12 +103,26 @@ def test_bow_tie_projection_against_a_grid():
 
 def test_recorded_estimates_are_those_of_the_visited_pairs():
     """lhat = l / (u + gamma) where visited, with the recorded u, and zero elsewhere."""
-    (record,) = runs.records(seed=11, trials=1)
+    (record,) = runs.records(seed=11, trials=3)[:1]
     expected = np.zeros_like(record.estimates)
     rows = np.arange(len(record.q))[:, None]
     seen = rows, record.visited
     expected[seen] = record.losses[seen] / (record.upper[seen] + record.exploration)
     np.testing.assert_allclose(record.estimates, expected, rtol=1e-9)
+
+
+def test_every_run_is_held_against_the_bound_of_its_own_learner():
+    names = [record.bound.name for record in runs.records(seed=11, trials=3)]
+    assert names == ["vlsuob-reps", "vlsuob-reps-tight", "lsuob-reps"]
+
+
+def test_the_theorem_is_vacuous_in_the_runs_as_its_check_says():
+    for record in runs.records(seed=11, trials=3):
+        assert record.bound.value > record.mdp.horizon * len(record.q)
+
+
+def test_runs_for_the_controls_miss_the_truth():
+    assert not any(record.covered for record in runs.records(11, 3, 0.02))
 
 
 @pytest.mark.slow
@@ -127,5 +142,5 @@ def test_coverage_over_fifty_full_runs():
     for _ in range(50):
         mdp = coverage.small_world(rng)
         learner = runs.VlsuobReps(mdp.model, 60, radius="joint", radius_scale=0.1)
-        misses += not runs.record_run(learner, mdp, rng).covered
+        misses += not runs.record_run(learner, mdp, rng, bounds.vlsuob_reps_tight).covered
     assert misses > runs.ZETA * 50

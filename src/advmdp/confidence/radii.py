@@ -68,6 +68,8 @@ def determinant(
 ) -> float:
     """The data-dependent form that Lemma 1 gives before the determinant is bounded by its trace.
 
+    Like the printed radius it holds for all k >= 2 at once by comparison with the joint bound.
+
     (B + 1/4) sqrt(lambda) + (4 / sqrt(lambda)) log(2^d det(Gram)^(1/2) lambda^(-d/2) H / zeta).
     """
     root = sqrt(regularisation)

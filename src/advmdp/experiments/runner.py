@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
@@ -23,7 +23,9 @@ from advmdp.errors import InvalidMDPError, InvalidSpecError
 from advmdp.layered import FloatArray, LayeredMDP
 from advmdp.learners import Learner
 from advmdp.occupancy import best_policy, check_policy, expected_loss, forward, worst_policy
+from advmdp.registry import learners
 from advmdp.seeding import Stream, generator
+from advmdp.theory import bounds
 
 #: Rows per decade of episodes; the same episodes are logged whatever K is (and K itself).
 ROWS_PER_DECADE = 20
@@ -38,11 +40,13 @@ class RunResult:
     frame
         One row per logged episode (log-spaced): ``episode`` (how many were played), ``loss`` (expected, of
         this episode's policy), ``cumulative_loss`` (expected), ``observed_loss`` (cumulative, as sampled),
-        ``regret`` (cumulative, exact), ``bound`` (the proved one at that many episodes, NaN without).
+        ``regret`` (cumulative, exact), ``bound`` (see :func:`proved_bound`).
     best_policy
         The best fixed policy in hindsight for the losses of all K episodes.
     baselines
         Total loss over all K episodes of the ``best`` and the ``worst`` fixed policy, and of ``uniform``.
+    options
+        The learner's options, such as ``radius_scale``: with any but the defaults, a result is not that of the theorem.
     seconds
         Time that the run took; not in the frame, which depends on the seeds alone.
     """
@@ -50,6 +54,7 @@ class RunResult:
     frame: pd.DataFrame
     best_policy: list[FloatArray]
     baselines: dict[str, float]
+    options: dict[str, Any]
     seconds: float
 
     @property
@@ -175,7 +180,7 @@ def run(
     forward(data, offsets, sizes, n_actions, layers.flatten(best), q)
     frame = pd.DataFrame(rows, columns=["episode", "loss", "cumulative_loss", "observed_loss"])
     frame["regret"] = frame["cumulative_loss"] - summed_losses @ q
-    frame["bound"] = [learner.regret_bound(count) for count in logged]
+    frame["bound"] = [proved_bound(learner, count) for count in logged]
     uniform = layers.split(np.full(layers.n_pairs, 1.0 / n_actions))
     total_losses = layers.split(losses_met.value)
     baselines = {
@@ -183,7 +188,7 @@ def run(
         "uniform": expected_loss(mdp, uniform, total_losses),
         "worst": worst_policy(mdp, total_losses)[1],
     }
-    return RunResult(frame, best, baselines, time.perf_counter() - started)
+    return RunResult(frame, best, baselines, learner.get_params(), time.perf_counter() - started)
 
 
 @kernel
@@ -209,6 +214,25 @@ def _check_fit(mdp: LayeredMDP, learner: Learner, adversary: Adversary, episodes
         raise InvalidSpecError(f"the learner's policy has shapes {shapes}, the world needs {wanted}")
     if learner.episodes_seen:
         raise InvalidSpecError(f"the learner has already seen {learner.episodes_seen} episodes, should be new")
+
+
+def proved_bound(learner: Learner, episodes: int) -> float:
+    """The bound that is proved for this learner, as it is set, after that many episodes; NaN without one.
+
+    The theorems of the library's own learners speak of the last episode that their constants are made for, and of their
+    default options.
+    """
+    own = learner.regret_bound(episodes)
+    if not np.isnan(own) or episodes != learner.episodes or learner.name not in learners.names():
+        return own
+    options = learner.get_params()
+    # The failure probability is an argument of the bound, and the simplex of weights only makes sets smaller.
+    for name, default in learners.options(learner.name).items():
+        if name not in ("seed", "zeta", "simplex") and options[name] != default:
+            return own
+    problem = learner._problem
+    sizes = (problem.n_states, problem.n_actions, problem.horizon, episodes, getattr(problem, "dim", 1))
+    return bounds.of_learner(learner.name, *sizes, options.get("zeta", 0.05), getattr(problem, "bound", 1.0))
 
 
 def _is_constant(policy: Sequence[FloatArray]) -> bool:

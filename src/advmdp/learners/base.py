@@ -143,7 +143,10 @@ class Learner(ABC):
         """
 
     def regret_bound(self, episodes: int) -> float:
-        """The proved bound on the regret after that many episodes; NaN where there is none."""
+        """A proved bound on the regret after that many episodes, for authors who have one; NaN otherwise.
+
+        Bounds of the library's own learners are in :mod:`advmdp.theory.bounds`.
+        """
         return float("nan")
 
     def get_params(self) -> dict[str, Any]:

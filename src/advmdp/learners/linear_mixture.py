@@ -8,11 +8,12 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from advmdp._checks import float_array
 from advmdp.confidence import BoxSet, ConfidenceSet, EllipsoidSet
 from advmdp.confidence.estimators import RidgeEstimate, RidgeSums
 from advmdp.errors import InvalidSpecError
 from advmdp.layered import FloatArray, LinearMixtureModel
-from advmdp.learners.reps import RepsLearner, _require
+from advmdp.learners.reps import RepsLearner, require
 
 Geometry = Literal["ellipsoid", "box"]
 
@@ -52,9 +53,9 @@ class LinearMixtureReps(RepsLearner[Regression]):
         seed: int,
     ) -> None:
         self.geometry, self.simplex, self.lam, self.radius_scale = geometry, simplex, lam, radius_scale
-        _require(geometry in ("ellipsoid", "box"), "geometry", geometry, "'ellipsoid' or 'box'")
-        _require(lam is None or 0.0 < lam < np.inf, "lam", lam, "a number > 0, or None")
-        _require(0.0 < radius_scale < np.inf, "radius_scale", radius_scale, "a number > 0")
+        require(geometry in ("ellipsoid", "box"), "geometry", geometry, "'ellipsoid' or 'box'")
+        require(lam is None or 0.0 < lam < np.inf, "lam", lam, "a number > 0, or None")
+        require(0.0 < radius_scale < np.inf, "radius_scale", radius_scale, "a number > 0")
         if entropy == "triples" and geometry == "ellipsoid":
             raise InvalidSpecError("entropy 'triples' goes with geometry 'box', not with 'ellipsoid'")
         super().__init__(problem, episodes, eta=eta, gamma=gamma, zeta=zeta, entropy=entropy, seed=seed)
@@ -117,10 +118,13 @@ class LinearMixtureReps(RepsLearner[Regression]):
 
     @property
     def radii(self) -> FloatArray | None:
-        """beta of each layer 0..H-2, scaled; None in the first episode, whose set holds all kernels."""
+        """beta of each layer 0..H-2 as in force: scaled, and enlarged where the set was empty.
+
+        None in the first episode, whose set holds all kernels.
+        """
         if self.episodes_seen == 0:
             return None
-        return self._radii_of(self.estimate, self.episodes_seen + 1)
+        return self._enlargement * self._radii_of(self.estimate, self.episodes_seen + 1)
 
     def _radii_of(self, estimate: RidgeEstimate, k: int) -> FloatArray:
         layers = range(self._layers.horizon - 1)
@@ -132,7 +136,19 @@ class LinearMixtureReps(RepsLearner[Regression]):
         return self._estimator.sums.tree()
 
     def _estimator_from(self, tree: dict[str, Any]) -> Regression:
-        return self._with_estimate(self._sums_class(**tree), self.episodes_seen + 1)
+        sums = self._sums_class(
+            float_array(tree["moments"], "moments", ValueError), float_array(tree["targets"], "targets", ValueError)
+        )
+        expected = self._sums_class.empty(self._layers.horizon, self._problem.dim)
+        for name in ("moments", "targets"):
+            array = getattr(sums, name)
+            if array.shape != getattr(expected, name).shape or not np.isfinite(array).all():
+                raise ValueError(f"{name} of shape {array.shape}: wrong shape, or entries that are not finite")
+        if not np.array_equal(sums.moments, sums.moments.transpose(0, 2, 1)):
+            raise ValueError("moments are not symmetric")
+        if sums.moments.size and np.linalg.eigvalsh(sums.moments).min() < -1e-9 * max(1.0, np.abs(sums.moments).max()):
+            raise ValueError("moments have a negative eigenvalue")
+        return self._with_estimate(sums, self.episodes_seen + 1)
 
     def _with_estimate(self, sums: RidgeSums, k: int) -> Regression:
         return Regression(sums, sums.estimate(self._regularisation(k)))

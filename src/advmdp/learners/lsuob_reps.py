@@ -9,6 +9,7 @@ from advmdp.confidence.estimators import OneNextState, RidgeEstimate
 from advmdp.episodes import CheckedEpisode
 from advmdp.layered import LinearMixtureModel
 from advmdp.learners.linear_mixture import Geometry, LinearMixtureReps, Regression
+from advmdp.learners.reps import require
 from advmdp.registry import register_learner
 
 
@@ -43,6 +44,7 @@ class LsuobReps(LinearMixtureReps):
         zeta: float = 0.05,
         seed: int = 0,
     ) -> None:
+        require(lam is not None, "lam", lam, "a number > 0: the radius needs a constant regularisation")
         super().__init__(
             problem,
             episodes,
@@ -64,7 +66,7 @@ class LsuobReps(LinearMixtureReps):
     def _radius(self, estimate: RidgeEstimate, h: int, k: int) -> float:
         return radii.scalar(
             estimate.log_determinants[h],
-            self._layers.horizon,
+            max(1, self._layers.horizon - 1),
             self._problem.dim,
             self._regularisation(k),
             self.zeta,

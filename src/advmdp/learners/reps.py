@@ -15,11 +15,12 @@ from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
 
+from advmdp._checks import float_array, integer
 from advmdp._compiled import kernel
 from advmdp.confidence import BoxSet, ConfidenceSet
 from advmdp.episodes import CheckedEpisode
 from advmdp.errors import InvalidSpecError
-from advmdp.layered import FloatArray, TabularModel
+from advmdp.layered import FloatArray, LayeredMDP, TabularModel
 from advmdp.learners.base import Learner
 from advmdp.solvers import MirrorStep, mirror_descent_step, upper_occupancy
 
@@ -59,14 +60,15 @@ class RepsLearner(Learner, Generic[Estimator]):
     ) -> None:
         super().__init__(problem, episodes, seed=seed)
         self.eta, self.gamma, self.zeta, self.entropy = eta, gamma, zeta, entropy
-        _require(0.0 < zeta < 1.0, "zeta", zeta, "a probability in (0, 1)")
-        _require(eta is None or 0.0 < eta < np.inf, "eta", eta, "a number > 0, or None")
-        _require(gamma is None or 0.0 <= gamma < np.inf, "gamma", gamma, "a number >= 0, or None")
-        _require(entropy in ("pairs", "triples"), "entropy", entropy, "'pairs' or 'triples'")
+        require(0.0 < zeta < 1.0, "zeta", zeta, "a probability in (0, 1)")
+        require(eta is None or 0.0 < eta < np.inf, "eta", eta, "a number > 0, or None")
+        require(gamma is None or 0.0 <= gamma < np.inf, "gamma", gamma, "a number >= 0, or None")
+        require(entropy in ("pairs", "triples"), "entropy", entropy, "'pairs' or 'triples'")
 
         layers = self._layers
         #: Times that a confidence set was empty and had to be enlarged.
         self.empty_sets = 0
+        self._enlargement = 1.0
         #: The last mirror step with its certificate; None before the first update.
         self.last_step: MirrorStep | None = None
         self._loss_estimate = np.zeros(layers.n_pairs)
@@ -141,13 +143,14 @@ class RepsLearner(Learner, Generic[Estimator]):
         self._set_policy(policy)
 
     def _non_empty(self, confidence_set: ConfidenceSet) -> tuple[ConfidenceSet, int]:
-        """The set, or (counted) an enlarged one where it is empty, as it is with probability zeta."""
+        """The set, or (counted) an enlarged one where it is empty, as it is with probability at most zeta."""
         if confidence_set is self._set:  # checked when it was new
             return confidence_set, 0
         multiple = confidence_set.smallest_radius_multiple()
+        self._enlargement = 1.0 if multiple <= 1.0 else ENLARGEMENT * multiple
         if multiple <= 1.0:
             return confidence_set, 0
-        return confidence_set.enlarged(ENLARGEMENT * multiple), 1
+        return confidence_set.enlarged(self._enlargement), 1
 
     # ------------------------------------------------------------------------ its quantities
 
@@ -187,20 +190,31 @@ class RepsLearner(Learner, Generic[Estimator]):
         return {
             "log_q": self._log_q,
             "kernels": self._kernels if self.entropy == "triples" else None,
+            "loss_estimate": self._loss_estimate,
             "warm": self._warm,
             "empty_sets": self.empty_sets,
             "estimator": self._estimator_tree(),
         }
 
     def _set_state(self, state: dict[str, Any]) -> None:
-        self._log_q = state["log_q"]
-        self._warm = state["warm"]
-        self.empty_sets = state["empty_sets"]
+        self._log_q = self._checked_log_q(state["log_q"])
+        self._loss_estimate = self._layers.flat_vector(state["loss_estimate"], "loss_estimate")
+        self._warm = _checked_warm(state["warm"])
+        self.empty_sets = integer(state["empty_sets"], "empty_sets", 0, ValueError)
         if self.entropy == "triples":
-            self._kernels = state["kernels"]
+            self._kernels = [table.copy() for table in LayeredMDP(state["kernels"]).kernels]
         self._estimator = self._estimator_from(state["estimator"])
         if self.episodes_seen:
             self._set, _ = self._non_empty(self._set_of(self._estimator, self.episodes_seen + 1))
+        self._condition()
+
+    def _checked_log_q(self, saved: Any) -> FloatArray:
+        """log q out of a file: each layer of q must sum to one."""
+        log_q = self._layers.flat_vector(saved, "log_q")
+        for h, table in enumerate(self._layers.split(np.exp(log_q))):
+            if not abs(table.sum() - 1.0) <= 1e-9:
+                raise ValueError(f"q of layer {h} sums to {table.sum()}, should be 1")
+        return log_q
 
     @abstractmethod
     def _estimator_tree(self) -> dict[str, Any]:
@@ -211,7 +225,18 @@ class RepsLearner(Learner, Generic[Estimator]):
         """The inverse of :meth:`_estimator_tree`."""
 
 
-def _require(valid: bool, option: str, value: object, wanted: str) -> None:
+def _checked_warm(saved: Any) -> dict[str, FloatArray] | None:
+    """What a warm start carries, out of a file: finite vectors by name (the solver compares their shapes)."""
+    if saved is None:
+        return None
+    warm = {name: float_array(vector, f"warm start {name!r}", ValueError) for name, vector in saved.items()}
+    if not all(np.isfinite(vector).all() for vector in warm.values()):
+        raise ValueError("the warm start has entries that are not finite")
+    return warm
+
+
+def require(valid: bool, option: str, value: object, wanted: str) -> None:
+    """Raise InvalidSpecError, naming the option, its value and what would be right, unless ``valid``."""
     if not valid:
         raise InvalidSpecError(f"{option} is {value!r}, should be {wanted}")
 

@@ -9,7 +9,7 @@ from advmdp.confidence.estimators import AllNextStates, RidgeEstimate
 from advmdp.episodes import CheckedEpisode
 from advmdp.layered import LinearMixtureModel
 from advmdp.learners.linear_mixture import Geometry, LinearMixtureReps, Regression
-from advmdp.learners.reps import _require
+from advmdp.learners.reps import require
 from advmdp.registry import register_learner
 
 Radius = Literal["paper", "paper-uniform", "determinant", "joint"]
@@ -60,7 +60,7 @@ class VlsuobReps(LinearMixtureReps):
     ) -> None:
         self.radius = radius
         names = ("paper", "paper-uniform", "determinant", "joint")
-        _require(radius in names, "radius", radius, f"one of {', '.join(names)}")
+        require(radius in names, "radius", radius, f"one of {', '.join(names)}")
         super().__init__(
             problem,
             episodes,
@@ -88,8 +88,10 @@ class VlsuobReps(LinearMixtureReps):
         if self.radius in ("paper", "paper-uniform"):
             form = radii.paper if self.radius == "paper" else radii.paper_uniform
             return form(k, self._layers.n_states, horizon, dim, lam, self.zeta, bound)
-        data_form = radii.determinant if self.radius == "determinant" else radii.joint
-        return data_form(estimate.log_determinants[h], horizon, dim, lam, self.zeta, bound)
+        if self.radius == "determinant":
+            return radii.determinant(estimate.log_determinants[h], horizon, dim, lam, self.zeta, bound)
+        # The failure probability is shared by the H - 1 layers that are regressed.
+        return radii.joint(estimate.log_determinants[h], max(1, horizon - 1), dim, lam, self.zeta, bound)
 
     def _estimator_with(self, episode: CheckedEpisode) -> Regression:
         sums = self._estimator.sums

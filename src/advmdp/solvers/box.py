@@ -208,8 +208,8 @@ def prepare(layout: Layout, rows: Rows) -> None:
 def move_inside(layout: Layout, rows: Rows, kernels: Floats, out: Floats) -> None:
     """Kernels of another set as rows strictly inside this one: clipped, moved to the centre, and made to sum to one.
 
-    The iteration keeps row sums as they are, so they must be right from the start: an excess is taken from what lies above
-    the lower bounds, a deficit from what is left below the upper ones.
+    The iteration keeps row sums as they are, so they must be right from the start: an excess is taken from what lies
+    above the lower bounds, a deficit from what is left below the upper ones.
     """
     for h in range(layout.states.shape[0]):
         m = layout.nexts[h]

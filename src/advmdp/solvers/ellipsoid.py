@@ -683,14 +683,13 @@ def assemble(layout: Layout, rows: Rows, careful: bool, x: Point, memory: Memory
 
 
 @inner_kernel
-def apply_scaling(w: Floats, x: Floats, factor: Floats, inverse: bool, out: Floats, work: Floats) -> None:
-    """``out = W x`` or ``W^-1 x`` for all blocks: factor (w_q, +-w_xi'; +-w_xi, I + w_xi w_xi' / (1 + w_q)).
+def apply_scaling(w: Floats, x: Floats, factor: Floats, sign: float, out: Floats, work: Floats) -> None:
+    """``out = W x`` (sign 1) or ``W^-1 x`` (sign -1): factor (w_q, +-w_xi'; +-w_xi, I + w_xi w_xi' / (1 + w_q)).
 
     ``factor`` is eta (or 1/eta for the inverse) per block; q is the last coordinate.
     """
     size, N = x.shape
     k = size - 1
-    sign = -1.0 if inverse else 1.0
     inner = work
     for b in range(N):
         inner[b] = 0.0
@@ -707,30 +706,30 @@ def apply_scaling(w: Floats, x: Floats, factor: Floats, inverse: bool, out: Floa
 
 @inner_kernel
 def cone_corrector(
-    q: Floats, xi: Floats, u: Floats, dq: Floats, dxi: Floats, du: Floats, w: Floats, scale: Floats,
-    target: float, memory: Memory, out: Floats,
+    q: Floats, u: Floats, dq: Floats, dxi: Floats, du: Floats, w: Floats, scale: Floats,
+    target: float, scratch: Floats, work: Floats, out: Floats,
 ) -> None:  # fmt: skip
     """``out = W^-1 z - u`` with l o z = target q e - (W^-1 dx) o (W du), l = W u = W^-1 x the scaled point."""
-    k, N = xi.shape
-    eta = memory.work[4]
-    inverse = memory.work[5]
+    k, N = dxi.shape
+    eta = work[4]
+    inverse = work[5]
     for b in range(N):
         eta[b] = 1.0 / np.sqrt(scale[b])
         inverse[b] = np.sqrt(scale[b])
-    point = view2(memory.cone_scratch, 0, k + 1, N)
-    left = view2(memory.cone_scratch, (k + 1) * N, k + 1, N)
-    right = view2(memory.cone_scratch, 2 * (k + 1) * N, k + 1, N)
+    point = view2(scratch, 0, k + 1, N)
+    left = view2(scratch, (k + 1) * N, k + 1, N)
+    right = view2(scratch, 2 * (k + 1) * N, k + 1, N)
     for j in range(k):
         for b in range(N):
             out[j, b] = dxi[j, b]
     for b in range(N):
         out[k, b] = dq[b]
-    apply_scaling(w, out, inverse, True, left, memory.work[0])
-    apply_scaling(w, du, eta, False, right, memory.work[0])
-    apply_scaling(w, u, eta, False, point, memory.work[0])
+    apply_scaling(w, out, inverse, -1.0, left, work[0])
+    apply_scaling(w, du, eta, 1.0, right, work[0])
+    apply_scaling(w, u, eta, 1.0, point, work[0])
     # left := target e - left o right
-    inner = memory.work[0]
-    det = memory.work[1]
+    inner = work[0]
+    det = work[1]
     for b in range(N):
         inner[b] = left[k, b] * right[k, b]
         det[b] = 0.0
@@ -753,18 +752,83 @@ def cone_corrector(
     for j in range(k):
         for b in range(N):
             right[j, b] = (left[j, b] - right[k, b] * point[j, b]) / point[k, b]
-    apply_scaling(w, right, inverse, True, out, memory.work[0])
+    apply_scaling(w, right, inverse, -1.0, out, work[0])
     for j in range(k + 1):
         for b in range(N):
             out[j, b] -= u[j, b]
 
 
 @inner_kernel
-def direction(layout: Layout, rows: Rows, x: Point, target: float, corrected: bool, d: Point, memory: Memory) -> None:
-    """The Newton direction towards complementarity ``target``, after :func:`assemble`.
+def centring_terms(layout: Layout, x: Point, target: float, memory: Memory) -> None:
+    """The multipliers' part of a direction towards complementarity ``target``, to first order:
+    ``row_term = target q / y - lam (1 + slack residual / y)`` and ``cone_term = target q x^-1 - u``."""
+    for h in range(layout.states.shape[0]):
+        n_rows = layout.rows[h]
+        k = layout.free[h]
+        N = layout.blocks[h]
+        q = view1(x.q, layout.block_at[h], N)
+        xi = view2(x.xi, layout.free_at[h], k, N)
+        u = view2(x.u, layout.cone_at[h], k + 1, N)
+        y = view2(x.y, layout.row_at[h], n_rows, N)
+        lam = view2(x.lam, layout.row_at[h], n_rows, N)
+        slack = view2(memory.row_residual, layout.row_at[h], n_rows, N)
+        row_term = view2(memory.row_term, layout.row_at[h], n_rows, N)
+        cone_term = view2(memory.cone_term, layout.cone_at[h], k + 1, N)
+        for i in range(n_rows):
+            for b in range(N):
+                goal = target * q[b] - lam[i, b] * slack[i, b]
+                row_term[i, b] = goal / y[i, b] - lam[i, b]
+        # W^-1 (l \ e) is the inverse of x in the cone's algebra, J x / x'Jx.
+        det = memory.work[0]
+        for b in range(N):
+            det[b] = 0.0
+        for j in range(k):
+            for b in range(N):
+                det[b] += xi[j, b] * xi[j, b]
+        for b in range(N):
+            norm = np.sqrt(det[b])
+            det[b] = target * q[b] / ((q[b] - norm) * (q[b] + norm))
+            cone_term[k, b] = det[b] * q[b] - u[k, b]
+        for j in range(k):
+            for b in range(N):
+                cone_term[j, b] = -det[b] * xi[j, b] - u[j, b]
 
-    ``corrected`` adds the second-order terms of the direction that ``d`` holds on entry (the predictor).
-    """
+
+@inner_kernel
+def corrector_terms(layout: Layout, x: Point, target: float, d: Point, memory: Memory) -> None:
+    """The terms of :func:`centring_terms` with the second-order terms of the direction d (the predictor)."""
+    for h in range(layout.states.shape[0]):
+        n_rows = layout.rows[h]
+        k = layout.free[h]
+        N = layout.blocks[h]
+        at = layout.block_at[h]
+        q = view1(x.q, at, N)
+        y = view2(x.y, layout.row_at[h], n_rows, N)
+        lam = view2(x.lam, layout.row_at[h], n_rows, N)
+        dy = view2(d.y, layout.row_at[h], n_rows, N)
+        dlam = view2(d.lam, layout.row_at[h], n_rows, N)
+        slack = view2(memory.row_residual, layout.row_at[h], n_rows, N)
+        row_term = view2(memory.row_term, layout.row_at[h], n_rows, N)
+        for i in range(n_rows):
+            for b in range(N):
+                goal = target * q[b] - dlam[i, b] * dy[i, b] - lam[i, b] * slack[i, b]
+                row_term[i, b] = goal / y[i, b] - lam[i, b]
+        cone_corrector(
+            q,
+            view2(x.u, layout.cone_at[h], k + 1, N),
+            view1(d.q, at, N),
+            view2(d.xi, layout.free_at[h], k, N),
+            view2(d.u, layout.cone_at[h], k + 1, N),
+            view2(memory.scaling, layout.cone_at[h], k + 1, N),
+            view1(memory.scale, at, N),
+            target, memory.cone_scratch, memory.work,
+            view2(memory.cone_term, layout.cone_at[h], k + 1, N),
+        )  # fmt: skip
+
+
+@inner_kernel
+def direction(layout: Layout, rows: Rows, x: Point, d: Point, memory: Memory) -> None:
+    """The Newton direction for the given row and cone terms, after :func:`assemble`."""
     H = layout.states.shape[0]
     for i in range(d.V.shape[0]):
         d.V[i] = memory.flow_residual[i]
@@ -775,52 +839,11 @@ def direction(layout: Layout, rows: Rows, x: Point, target: float, corrected: bo
         k = layout.free[h]
         N = layout.blocks[h]
         at = layout.block_at[h]
-        q = view1(x.q, at, N)
-        xi = view2(x.xi, layout.free_at[h], k, N)
-        u = view2(x.u, layout.cone_at[h], k + 1, N)
-        y = view2(x.y, layout.row_at[h], n_rows, N)
-        lam = view2(x.lam, layout.row_at[h], n_rows, N)
         root_weight = view1(memory.root_weight, at, N)
         dual = view2(memory.dual_residual, layout.cone_at[h], k + 1, N)
-        slack = view2(memory.row_residual, layout.row_at[h], n_rows, N)
         row_term = view2(memory.row_term, layout.row_at[h], n_rows, N)
         cone_term = view2(memory.cone_term, layout.cone_at[h], k + 1, N)
         rhs = view2(memory.rhs, layout.cone_at[h], k + 1, N)
-        if corrected:
-            dy = view2(d.y, layout.row_at[h], n_rows, N)
-            dlam = view2(d.lam, layout.row_at[h], n_rows, N)
-            for i in range(n_rows):
-                for b in range(N):
-                    goal = target * q[b] - dlam[i, b] * dy[i, b] - lam[i, b] * slack[i, b]
-                    row_term[i, b] = goal / y[i, b] - lam[i, b]
-            cone_corrector(
-                q, xi, u,
-                view1(d.q, at, N),
-                view2(d.xi, layout.free_at[h], k, N),
-                view2(d.u, layout.cone_at[h], k + 1, N),
-                view2(memory.scaling, layout.cone_at[h], k + 1, N),
-                view1(memory.scale, at, N),
-                target, memory, cone_term,
-            )  # fmt: skip
-        else:
-            # W^-1 (l \ e) is the inverse of x in the cone's algebra, J x / x'Jx.
-            for i in range(n_rows):
-                for b in range(N):
-                    goal = target * q[b] - lam[i, b] * slack[i, b]
-                    row_term[i, b] = goal / y[i, b] - lam[i, b]
-            det = memory.work[0]
-            for b in range(N):
-                det[b] = 0.0
-            for j in range(k):
-                for b in range(N):
-                    det[b] += xi[j, b] * xi[j, b]
-            for b in range(N):
-                norm = np.sqrt(det[b])
-                det[b] = target * q[b] / ((q[b] - norm) * (q[b] + norm))
-                cone_term[k, b] = det[b] * q[b] - u[k, b]
-            for j in range(k):
-                for b in range(N):
-                    cone_term[j, b] = -det[b] * xi[j, b] - u[j, b]
         for j in range(k + 1):
             for b in range(N):
                 rhs[j, b] = cone_term[j, b] - dual[j, b]
@@ -1097,6 +1120,7 @@ def iterate(
 ) -> tuple[float, float, float, int]:  # fmt: skip
     """Interior-point iterations from a fresh start; (value, gap, residual, iterations) of the last certificate."""
     mu = start(layout, rows, log_prior, cost, mu, per_spread, lift, x, memory)
+    displacement(layout, x, memory.inner_chi)
     value = np.nan
     gap = np.inf
     residual = np.inf
@@ -1112,21 +1136,23 @@ def iterate(
         if not mu > 0.0:
             return value, gap, residual, iteration
         assemble(layout, rows, careful, x, memory)
+        # Complementarity must not run ahead of stationarity, whose logarithm Newton follows slowly.
+        behind = dual > SLACKNESS * mu
+        target = 0.0
         if patient:
-            sigma = 0.9 if dual > SLACKNESS * mu else 0.3
-            direction(layout, rows, x, sigma * mu, False, d, memory)
-            alpha = min(1.0, 0.9 * step_length(layout, x, d, memory.work))
-        else:
-            direction(layout, rows, x, 0.0, False, d, memory)
-            alpha = min(1.0, step_length(layout, x, d, memory.work))
-            after = complementarity_after(layout, x, d, alpha, memory.work[0])
+            target = 0.9 * mu if behind else 0.3 * mu
+        centring_terms(layout, x, target, memory)
+        direction(layout, rows, x, d, memory)
+        longest = step_length(layout, x, d, memory.work)
+        if not patient:
+            after = complementarity_after(layout, x, d, min(1.0, longest), memory.work[0])
             sigma = (after / mu) ** 3
-            if dual > SLACKNESS * mu:
-                # Complementarity must not run ahead of stationarity, whose logarithm Newton follows slowly.
+            if behind:
                 sigma = max(sigma, HOLD)
-            direction(layout, rows, x, sigma * mu, True, d, memory)
-            alpha = min(1.0, 0.99 * step_length(layout, x, d, memory.work))
-        alpha = min(alpha, logarithmic_limit(x.q, d.q))
+            corrector_terms(layout, x, sigma * mu, d, memory)
+            direction(layout, rows, x, d, memory)
+            longest = step_length(layout, x, d, memory.work)
+        alpha = min(1.0, (0.9 if patient else 0.99) * longest, logarithmic_limit(x.q, d.q))
         if not np.isfinite(d.V[0]):
             return value, gap, residual, iteration
         advance(x, d, alpha)

@@ -19,6 +19,9 @@ Integers = NDArray[np.int64]
 
 # A slope, or a cosine, below this is rounding.
 FLAT = 1e-13
+# No row, and the first one; typed, so that numba does not compile what takes them once more for each constant.
+NONE: int = np.int64(-1)  # type: ignore[assignment]
+FIRST: int = np.int64(0)  # type: ignore[assignment]
 
 
 @inner_kernel
@@ -225,11 +228,11 @@ def ball_and_rows(
         while n_active < k and active[n_active, b] >= 0:
             rows[n_active] = active[n_active, b]
             n_active += 1
-        n_active = factor_rows(normals, rows, 0, n_active, basis, triangle)
+        n_active = factor_rows(normals, rows, FIRST, n_active, basis, triangle)
         start_piece(normals, offsets, slope, b, rows, n_active, basis, triangle, moving, y, c, height, climb)
 
         t = 0.0
-        last = -1  # the row of the previous event, which may not take part in the next one
+        last = NONE  # the row of the previous event, which may not take part in the next one
         for _ in range(4 * (r + k)):
             square_fixed = 0.0
             for p in range(n_active):
@@ -242,7 +245,7 @@ def ball_and_rows(
             end = np.inf
             if not still:
                 end = np.sqrt(max(0.0, 1.0 - square_fixed) / square_moving)
-            enters, leaves = -1, -1
+            enters = leaves = NONE
             for p in range(n_active):
                 if rate[p] < 0.0 and rows[p] != last and -start[p] > rate[p] * end:
                     leaves = p
@@ -254,7 +257,7 @@ def ball_and_rows(
                     if v < 0.0 and height[i] + end * v < 0.0:
                         moves = v * v > FLAT * FLAT * squares[i] * square_moving
                         if moves and i != last and not is_active(rows, n_active, i):
-                            enters, leaves = i, -1
+                            enters, leaves = i, NONE
                             end = max(-height[i] / v, t)
             t = end
             if enters >= 0:

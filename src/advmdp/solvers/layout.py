@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -123,6 +122,6 @@ def _view3(context: Any, buffer: Any, start: Any, rows: Any, inner: Any, columns
 
 
 # ``view1(buffer, start, length)`` and its like with two and three axes, for use in kernels.
-view1: Callable[[Floats, int, int], Floats] = _view1
-view2: Callable[[Floats, int, int, int], Floats] = _view2
-view3: Callable[[Floats, int, int, int, int], Floats] = _view3
+view1: Any = _view1
+view2: Any = _view2
+view3: Any = _view3

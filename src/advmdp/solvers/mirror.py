@@ -19,9 +19,9 @@ from numpy.typing import ArrayLike, NDArray
 from advmdp._compiled import kernel
 from advmdp.confidence import BoxSet, ConfidenceSet, EllipsoidSet, KnownKernels
 from advmdp.errors import InvalidMDPError, InvalidSpecError
-from advmdp.solvers import box, ellipsoid, known
+from advmdp.solvers import box, ellipsoid, known, robust, shortcut
 from advmdp.solvers.centring import centre_blocks
-from advmdp.solvers.layout import Layout, make_layout, view2
+from advmdp.solvers.layout import Layout, make_layout, view1, view2, view3
 from advmdp.solvers.presolve import presolve_box_layer
 
 Floats = NDArray[np.float64]
@@ -37,6 +37,8 @@ WARM_COMFORT = 0.01
 # A warm start lies between the last iterate (1) and an early one (0), and lower on the path.
 WARM_EDGE = 0.95
 WARM_MU = 0.1
+# Steps after which a shortcut that was refused is tried again, at the latest.
+LONGEST_PAUSE = 63
 
 
 class _Attempt(NamedTuple):
@@ -50,15 +52,11 @@ class _Attempt(NamedTuple):
     mu: float = 1.0  # multiple of the usual first mu
 
 
+# After these, the smoothed dual (`robust`), which is slower and solves nearly all that they leave.
 _CHAIN = (
     _Attempt("cold", -14.0, False, False, 40),
     _Attempt("careful", -14.0, True, False, 60),
     _Attempt("settled", 0.0, True, False, 80),
-    _Attempt("patient", 0.0, True, True, 400),
-    _Attempt("patient", -14.0, True, True, 400),
-    _Attempt("settled", 0.0, True, False, 150, 30.0),
-    _Attempt("patient", -14.0, True, True, 400, 30.0),
-    _Attempt("settled", -3.0, True, False, 150, 0.1),
 )
 
 
@@ -84,7 +82,7 @@ class MirrorStep:
 
 
 class SolverError(RuntimeError):
-    """A step whose certificate misses the tolerance.  ``gap`` and ``residual`` are those of the best iterate."""
+    """A step whose certificate misses the tolerance.  ``gap`` and ``residual`` are those of the last attempt."""
 
     def __init__(self, message: str, gap: float, residual: float, problem: dict[str, Any]) -> None:
         super().__init__(message)
@@ -430,6 +428,37 @@ def _kept_rows(problem: _Problem, dim: int, simplex: bool, reduced: Any) -> tupl
     return tuple(np.concatenate(part) if part else np.empty(0) for part in parts)
 
 
+def _kept_active(problem: _Problem, confidence_set: EllipsoidSet) -> NDArray[np.int64]:
+    """The active rows of the shortest points of a reduced ellipsoid set, reachable states only."""
+    active: NDArray[np.int64] = confidence_set.reduced.active
+    if problem.kept is None:
+        return active
+    A, k = problem.n_actions, confidence_set.dim - 1
+    parts = [active[:0]]
+    block = 0
+    for h in range(len(problem.full_sizes) - 2):
+        n, m = problem.full_sizes[h], problem.full_sizes[h + 1]
+        blocks = (np.arange(A)[:, None] * n + problem.kept[h]).ravel()
+        part = active[block * k : (block + n * A) * k].reshape(k, n * A)[:, blocks]
+        if not confidence_set.simplex:
+            # Rows are next states, which are counted anew; -1 stays what it is.
+            place = np.full(m + 1, -1)
+            place[problem.kept[h + 1]] = np.arange(len(problem.kept[h + 1]))
+            part = place[part]
+        parts.append(part.ravel())
+        block += n * A
+    return np.concatenate(parts)
+
+
+def _smoothed(layout: Layout, found: robust.Result, iterations: int, warm: Warm) -> _Answer:
+    """The answer of the last resort, after so many iterations of the others."""
+    memory = found.memory
+    return _Answer(
+        layout, memory.log_q, memory.q, memory.kernels, found.value, found.gap, found.residual,
+        iterations + found.iterations, "smoothed", warm,
+    )  # fmt: skip
+
+
 def _solve_ellipsoid(
     confidence_set: EllipsoidSet, problem: _Problem, warm: Mapping[str, Floats], tolerance: float
 ) -> _Answer:
@@ -448,13 +477,30 @@ def _solve_ellipsoid(
     iterations = 0
     best = (np.nan, np.inf, np.inf)
     chain: tuple[_Attempt, ...] = _CHAIN
+    # After each refusal the shortcut waits twice as long: where it never works it costs next to nothing.
+    pause, left = _pause(warm)
     if "chi" in warm and warm["chi"].shape == memory.chi.shape:
+        memory.chi[:] = warm["chi"]
+        centre_blocks(space.layout, E0, E, WARM_COMFORT, 40, memory.chi, space.scratch)
+        if left == 0:
+            value, gap, residual = shortcut.carry_flow(
+                space.layout, rows, problem.log_prior, problem.cost, memory.chi, space.point, memory,
+            )  # fmt: skip
+            if gap <= tolerance and residual <= LARGEST_RESIDUAL:
+                return _Answer(
+                    space.layout, memory.log_q, memory.q, memory.kernels, value, gap, residual, 0, "shortcut",
+                    {"chi": memory.chi.copy(), "pause": np.zeros(2)},
+                )  # fmt: skip
+            pause = left = min(2 * pause + 1, LONGEST_PAUSE)
+        else:
+            left -= 1
         chain = (_CHAIN[0]._replace(status="warm"), *_CHAIN)
+    waiting = np.array([pause, left], dtype=np.float64)
     for attempt in chain:
         warmed = attempt.status == "warm"
-        memory.chi[:] = warm["chi"] if warmed else chi
-        comfort = WARM_COMFORT if warmed else COMFORT
-        centre_blocks(space.layout, E0, E, comfort, 40, memory.chi, space.scratch)
+        if not warmed:
+            memory.chi[:] = chi
+            centre_blocks(space.layout, E0, E, COMFORT, 40, memory.chi, space.scratch)
         value, gap, residual, used = ellipsoid.iterate(
             space.layout, rows, problem.log_prior, problem.cost, WARM_MU * mu if warmed else attempt.mu * mu,
             0.03 * WARM_MU if warmed else 0.03 * attempt.mu, attempt.lift, tolerance,
@@ -462,15 +508,30 @@ def _solve_ellipsoid(
             space.direction, memory,
         )  # fmt: skip
         iterations += used
-        if gap < best[1]:
-            best = value, gap, residual
         if gap <= tolerance and residual <= LARGEST_RESIDUAL:
             best = value, gap, residual
             break
+    else:
+        memory.chi[:] = chi
+        centre_blocks(space.layout, E0, E, np.inf, 40, memory.chi, space.scratch)
+        found = robust.solve_ellipsoids(
+            space.layout, space.lengths, (P0, G, E0, E), memory.chi, _kept_active(problem, confidence_set), smallest,
+            simplex, problem.log_prior, problem.cost, tolerance, LARGEST_RESIDUAL,
+        )  # fmt: skip
+        edge = WARM_EDGE * found.blocks.chi + (1.0 - WARM_EDGE) * found.blocks.centre
+        return _smoothed(space.layout, found, iterations, {"chi": edge, "pause": waiting})
     return _Answer(
         space.layout, memory.log_q, memory.q, memory.kernels, *best, iterations, attempt.status,
-        {"chi": WARM_EDGE * memory.chi + (1.0 - WARM_EDGE) * memory.inner_chi},
+        {"chi": WARM_EDGE * memory.chi + (1.0 - WARM_EDGE) * memory.inner_chi, "pause": waiting},
     )  # fmt: skip
+
+
+def _pause(warm: Mapping[str, Floats]) -> tuple[int, int]:
+    """How long the shortcut pauses after a refusal, and how many steps of that are left."""
+    saved = warm.get("pause")
+    if saved is None or saved.shape != (2,):
+        return 0, 0
+    return int(min(max(saved[0], 0.0), LONGEST_PAUSE)), int(min(max(saved[1], 0.0), LONGEST_PAUSE))
 
 
 def _solve_box(confidence_set: BoxSet, problem: _Problem, warm: Mapping[str, Floats], tolerance: float) -> _Answer:
@@ -485,7 +546,9 @@ def _solve_box(confidence_set: BoxSet, problem: _Problem, warm: Mapping[str, Flo
         _kept_tables(problem, confidence_set.upper),
         rows.low, rows.high, space.excess,
     )  # fmt: skip
-    _require_rows(confidence_set, n_empty > 0)
+    # An interval below zero at a state left out is empty as well, and not among these rows.
+    unseen = problem.kept is not None and len(confidence_set.empty_pairs()) > 0
+    _require_rows(confidence_set, n_empty > 0 or unseen)
     box.prepare(space.layout, rows)
     mu = 0.03 * max(float(problem.cost.max()), 0.02)
     iterations = 0
@@ -503,11 +566,15 @@ def _solve_box(confidence_set: BoxSet, problem: _Problem, warm: Mapping[str, Flo
             LARGEST_RESIDUAL, attempt.limit, attempt.patient, space.point, space.direction, memory,
         )  # fmt: skip
         iterations += used
-        if gap < best[1]:
-            best = value, gap, residual
         if gap <= tolerance and residual <= LARGEST_RESIDUAL:
             best = value, gap, residual
             break
+    else:
+        found = robust.solve_boxes(
+            problem.sizes, problem.n_actions, rows.low, rows.high, rows.inside, problem.log_prior, problem.cost,
+            tolerance, LARGEST_RESIDUAL,
+        )  # fmt: skip
+        return _smoothed(space.layout, found, iterations, {"kernels": found.memory.kernels.copy()})
     return _Answer(
         space.layout, memory.log_q, memory.q, memory.kernels, *best, iterations, attempt.status,
         {"kernels": memory.kernels.copy()},
@@ -524,11 +591,11 @@ def _presolve_boxes(layout: Layout, lower: Floats, upper: Floats, low: Floats, h
         A = N // n
         at = layout.next_at[h]
         n_empty += presolve_box_layer(
-            lower[at : at + m * N].reshape(n, A, m),
-            upper[at : at + m * N].reshape(n, A, m),
+            view3(lower, at, n, A, m),
+            view3(upper, at, n, A, m),
             view2(low, at, m, N),
             view2(high, at, m, N),
-            excess[layout.block_at[h] : layout.block_at[h] + N],
+            view1(excess, layout.block_at[h], N),
         )
     return n_empty
 

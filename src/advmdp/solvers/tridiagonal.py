@@ -17,32 +17,38 @@ from advmdp.solvers.layout import view1, view2
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
+PANEL = 32
+
 
 @inner_kernel
 def add_gram(target: Floats, rows: Floats, depth: int, sign: float) -> None:
-    """``target += sign * rows' rows`` (upper triangle), rows (depth, m); four rows per sweep."""
+    """``target += sign * rows' rows`` (upper triangle), rows (depth, m); four rows per sweep.
+
+    ``PANEL`` rows are finished for one row of the target before the next: both then stay in the first cache.
+    """
     m = target.shape[0]
-    i = 0
-    while i + 4 <= depth:
-        r0 = rows[i]
-        r1 = rows[i + 1]
-        r2 = rows[i + 2]
-        r3 = rows[i + 3]
+    whole = depth - depth % 4
+    for panel in range(0, whole, PANEL):
+        end = min(panel + PANEL, whole)
         for t in range(m):
-            x0 = sign * r0[t]
-            x1 = sign * r1[t]
-            x2 = sign * r2[t]
-            x3 = sign * r3[t]
-            for u in range(t - t % 4, m):
-                target[t, u] += (x0 * r0[u] + x1 * r1[u]) + (x2 * r2[u] + x3 * r3[u])
-        i += 4
-    while i < depth:
+            first = t - t % 4
+            for i in range(panel, end, 4):
+                r0 = rows[i]
+                r1 = rows[i + 1]
+                r2 = rows[i + 2]
+                r3 = rows[i + 3]
+                x0 = sign * r0[t]
+                x1 = sign * r1[t]
+                x2 = sign * r2[t]
+                x3 = sign * r3[t]
+                for u in range(first, m):
+                    target[t, u] += (x0 * r0[u] + x1 * r1[u]) + (x2 * r2[u] + x3 * r3[u])
+    for i in range(whole, depth):
         r0 = rows[i]
         for t in range(m):
             x0 = sign * r0[t]
             for u in range(t - t % 4, m):
                 target[t, u] += x0 * r0[u]
-        i += 1
 
 
 @inner_kernel
@@ -71,6 +77,21 @@ def factor_upper(matrix: Floats) -> int:
             for u in range(i, n):
                 lower[u] -= x * row[u]
     return replaced
+
+
+@inner_kernel
+def solve_upper(upper: Floats, x: Floats) -> None:
+    """Solve ``U' U x = x`` in place, after :func:`factor_upper`."""
+    n = upper.shape[0]
+    for j in range(n):
+        x[j] /= upper[j, j]
+        for u in range(j + 1, n):
+            x[u] -= upper[j, u] * x[j]
+    for j in range(n - 1, -1, -1):
+        total = x[j]
+        for u in range(j + 1, n):
+            total -= upper[j, u] * x[u]
+        x[j] = total / upper[j, j]
 
 
 @inner_kernel

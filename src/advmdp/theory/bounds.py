@@ -11,8 +11,9 @@ logarithms: good for comparing growth, not for comparing with a measured regret.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from math import inf, log, nan, sqrt
 from typing import Literal
 
@@ -23,6 +24,7 @@ from advmdp.errors import InvalidSpecError
 
 Feedback = Literal["bandit", "full"]
 Transition = Literal["known", "unknown"]
+Entropy = Literal["pairs", "triples"]
 
 PAPER = "Li, Zhao, Zhou 2024"
 JIN = "Jin, Jin, Luo, Sra, Yu 2020"
@@ -105,26 +107,63 @@ def occupancy_difference(width: float, S: int) -> float:
     return 0.5 * S * width
 
 
-def bias_one(difference: float, S: int, A: int, H: int, K: float, gamma: float, zeta: float) -> float:
-    """BIAS-I = sum_k <qhat_k, l_k - lhat_k> <= difference + gamma S A K + H sqrt(K log(1 / zeta) / 2).
+def bias_one(difference: float, pairs: int, H: int, K: float, gamma: float, zeta: float) -> float:
+    """BIAS-I = sum_k <qhat_k, l_k - lhat_k> <= difference + gamma pairs K + H sqrt(K log(1 / zeta) / 2).
 
-    The last term is Hoeffding's: <qhat_k, lhat_k> lies in [0, H].
+    ``pairs`` counts states with actions, at most S A.  The last term is Hoeffding's: <qhat_k, lhat_k> lies in
+    [0, H]; it holds for one K fixed in advance.
     """
-    return difference + gamma * S * A * K + H * sqrt(0.5 * K * log(1.0 / zeta))
+    return difference + gamma * pairs * K + H * sqrt(0.5 * K * log(1.0 / zeta))
 
 
-def bias_two(S: int, A: int, H: int, gamma: float, zeta: float) -> float:
-    """BIAS-II = sum_k <q*, lhat_k - l_k> <= H log(S A / zeta) / (2 gamma)."""
-    return H * log(S * A / zeta) / (2.0 * gamma)
+def bias_two(pairs: int, H: int, gamma: float, zeta: float) -> float:
+    """BIAS-II = sum_k <q*, lhat_k - l_k> <= H log(pairs / zeta) / (2 gamma), pairs at most S A."""
+    return H * log(pairs / zeta) / (2.0 * gamma)
 
 
-def regret_of_estimates(S: int, A: int, H: int, K: float, eta: float, gamma: float, zeta: float) -> float:
-    """REGRET = sum_k <qhat_k - q*, lhat_k>, bounded by
+def initial_divergence(layer_sizes: Sequence[int], A: int, entropy: Entropy = "pairs") -> float:
+    """Largest divergence of an occupancy measure from the uniform one that a learner starts with.
 
-    H log(S A / H) / eta + (eta / 2) (S A K + H log(H / zeta) / (2 gamma)): by exp(-x) <= 1 - x + x^2 / 2 for
-    x >= 0, and sum_h log(S_h A) <= H log(S A / H).
+    sum_h log(S_h A) for the entropy of pairs (s, a), sum_h log(S_h A S_{h+1}) for that of triples (s, a, s').
     """
-    return H * log(S * A / H) / eta + 0.5 * eta * (S * A * K + H * log(H / zeta) / (2.0 * gamma))
+    triples = entropy == "triples"
+    return sum(log(n * A * (m if triples else 1)) for n, m in pairwise(layer_sizes))
+
+
+def mirror_descent(initial: float, eta: float, squares: float) -> float:
+    """REGRET = sum_k <qhat_k - q*, lhat_k> <= initial / eta + (eta / 2) squares, squares = sum_k <qhat_k, lhat_k^2>.
+
+    By the Pythagorean inequality, telescoping, and exp(-x) <= 1 - x + x^2 / 2 for x >= 0; for either entropy.
+    """
+    return initial / eta + 0.5 * eta * squares
+
+
+def second_moment(pairs: int, H: int, K: float, gamma: float, zeta: float) -> float:
+    """sum_k <qhat_k, lhat_k^2> <= sum_k sum_{s,a} lhat_k <= pairs K + H log(H / zeta) / (2 gamma)."""
+    return pairs * K + H * log(H / zeta) / (2.0 * gamma)
+
+
+def regret_of_estimates(
+    S: int,
+    A: int,
+    H: int,
+    K: float,
+    eta: float,
+    gamma: float,
+    zeta: float,
+    entropy: Entropy = "pairs",
+) -> float:
+    """REGRET with the initial divergence and the second moment at their worst, given the sizes.
+
+    sum_h log(S_h A) <= H log(S A / H) and sum_h log(S_h A S_{h+1}) <= H log(S^2 A / H^2), by concavity.
+    """
+    states = S / H if entropy == "pairs" else (S / H) ** 2
+    return mirror_descent(H * log(states * A), eta, second_moment(S * A, H, K, gamma, zeta))
+
+
+def _regressed(H: int) -> int:
+    """Layers with something to learn, which share the failure probability of the sets."""
+    return max(1, H - 1)
 
 
 def _theorem(visited: float, S: int, A: int, H: int, K: float, zeta: float) -> tuple[tuple[str, float], ...]:
@@ -134,8 +173,8 @@ def _theorem(visited: float, S: int, A: int, H: int, K: float, zeta: float) -> t
     return (
         ("REGRET", regret_of_estimates(S, A, H, K, gamma, gamma, zeta)),
         ("ERROR", error(width, H)),
-        ("BIAS-I", bias_one(occupancy_difference(width, S), S, A, H, K, gamma, zeta)),
-        ("BIAS-II", bias_two(S, A, H, gamma, zeta)),
+        ("BIAS-I", bias_one(occupancy_difference(width, S), S * A, H, K, gamma, zeta)),
+        ("BIAS-II", bias_two(S * A, H, gamma, zeta)),
     )
 
 
@@ -162,7 +201,7 @@ def vlsuob_reps(S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B:
     """Theorem 1 with its printed radius and lambda_k, all constants kept; holds with probability 1 - 5 zeta.
 
     The printed radius is valid for all k at once (``docs/joint-radius.md``); over k = 2..K it is largest at
-    one of the ends.
+    one of the ends (``docs/theory.md``).
     """
     _check_sizes(S, A, H, K, d, zeta, B)
 
@@ -203,7 +242,7 @@ def vlsuob_reps_tight(
     _check_sizes(S, A, H, K, d, zeta, B)
     information = d * log(1.0 + K * S / (d * regularisation))
     log_determinant = information + d * log(regularisation)
-    largest = radii.joint(log_determinant, H, d, regularisation, zeta, B)
+    largest = radii.joint(log_determinant, _regressed(H), d, regularisation, zeta, B)
     terms = _theorem(visited_width_all_states(largest, information, S, H, K), S, A, H, K, zeta)
     return Bound(
         "vlsuob-reps-tight",
@@ -234,7 +273,7 @@ def lsuob_reps(
     _check_sizes(S, A, H, K, d, zeta, B)
     information = d * log(1.0 + K / (d * regularisation))
     log_determinant = information + d * log(regularisation)
-    largest = radii.scalar(log_determinant, H, d, regularisation, zeta, B)
+    largest = radii.scalar(log_determinant, _regressed(H), d, regularisation, zeta, B)
     terms = _theorem(visited_width_one_state(largest, information, S, H, K), S, A, H, K, zeta)
     return Bound(
         "lsuob-reps",
@@ -430,6 +469,18 @@ BOUNDS: tuple[BoundFunction, ...] = (
     o_reps_bandit,
     mdp_e,
 )
+
+
+def of_learner(name: str, S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B: float = 1.0) -> float:
+    """The regret bound of a learner with its default options after all K episodes, NaN where no constants are known.
+
+    It is about the end of a run of K episodes only: step size and exploration are tuned to K.
+    """
+    for function in BOUNDS:
+        bound = function(S, A, H, K, d, zeta, B)
+        if bound.name == name and bound.explicit and bound.side == "upper":
+            return bound.value
+    return nan
 
 
 def table(S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B: float = 1.0) -> pd.DataFrame:

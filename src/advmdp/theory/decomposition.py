@@ -12,7 +12,6 @@ Everything is exact: it takes the true kernels, so it is for simulations.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import log
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from advmdp.confidence import BoxSet, ConfidenceSet, EllipsoidSet, L1Set
 from advmdp.errors import InvalidSpecError
 from advmdp.layered import FloatArray, LayeredMDP, Layers, LinearMixtureMDP
 from advmdp.occupancy import best_policy, occupancy_measure
+from advmdp.theory import bounds
 
 #: The columns of :attr:`Decomposition.frame` whose sum is the regret.
 TERMS = ("REGRET", "ERROR", "BIAS-I", "BIAS-II")
@@ -68,11 +68,12 @@ class Decomposition:
         # <q_k - qhat_k, l_k> and on |u_k - q_k|; then l_k and lhat_k themselves.
         self._sums = CompensatedSum(6 + 2 * self._layers.n_pairs)
         self._rows: list[FloatArray] = []
-        self._later_layers, self._later_states = _later(self._layers)
+        self._later_layers, self._later_states = later(self._layers)
         self._pending: tuple[FloatArray, FloatArray, FloatArray, float, float] | None = None
         self._covered = True
         self._played = 0
         self._step_size = self._exploration = 0.0
+        self._entropy: bounds.Entropy = "pairs"
 
     def before(self, k: int, learner: Any, q: FloatArray, losses: FloatArray) -> None:
         """Remember what the update of episode k (from 0) will replace."""
@@ -81,7 +82,7 @@ class Decomposition:
                 f"learner {learner.name!r} has no occupancy measure and loss estimate, so its regret has no "
                 "such decomposition"
             )
-        weighted = _layer_sums(self._layers, q * self._layers.flatten(row_widths(learner.confidence_set)))
+        weighted = layer_sums(self._layers, q * self._layers.flatten(row_widths(learner.confidence_set)))
         narrow = 0.5 * float(self._later_layers @ weighted)
         wide = 0.5 * float(self._later_states @ weighted)
         self._covered = self._covered and covers(learner.confidence_set, self._mdp)
@@ -98,6 +99,7 @@ class Decomposition:
         self._played = k + 1
         self._step_size = float(getattr(learner, "step_size", 0.0))
         self._exploration = float(getattr(learner, "exploration", 0.0))
+        self._entropy = getattr(learner, "entropy", "pairs")
         if self._played == self._logged[len(self._rows)]:
             self._rows.append(self._sums.value)
 
@@ -111,8 +113,10 @@ class Decomposition:
         """One row per logged episode: the regret, its four parts, and the bound of each part.
 
         The comparator q* is that of all K episodes.  The bounds use the widths that the sets of this run had,
-        not their worst case, and hold on the event :attr:`covered`: ERROR and REGRET always, BIAS-I and
-        BIAS-II with probability 1 - zeta each.  They are NaN for a learner without step size and exploration.
+        not their worst case, and hold on the event :attr:`covered`: ERROR and REGRET always, BIAS-II with
+        probability 1 - zeta for all rows at once, BIAS-I with probability 1 - zeta for each row by itself (its
+        concentration step is for a number of episodes fixed in advance).  They are NaN for a learner without
+        step size and exploration.
         """
         if not self._rows or self._played != self._logged[-1]:
             raise InvalidSpecError(
@@ -140,16 +144,16 @@ class Decomposition:
         return frame
 
     def _bounds(self, second_moment: FloatArray, narrow: FloatArray, wide: FloatArray) -> dict[str, FloatArray]:
-        played = np.array(self._logged, dtype=np.float64)
-        layers, horizon = self._layers, self._layers.horizon
+        layers, horizon, zeta = self._layers, self._layers.horizon, self._zeta
         eta, gamma = self._step_size or np.nan, self._exploration or np.nan
-        initial = sum(log(size * layers.n_actions) for size in layers.sizes[:-1])
-        hoeffding = horizon * np.sqrt(0.5 * played * log(1.0 / self._zeta))
+        initial = bounds.initial_divergence(layers.sizes, layers.n_actions, self._entropy)
+        rows = list(zip(self._logged, second_moment, wide, strict=True))
+        pairs = layers.n_pairs
         return {
-            "REGRET": initial / eta + 0.5 * eta * second_moment,
+            "REGRET": np.array([bounds.mirror_descent(initial, eta, moment) for _, moment, _ in rows]),
             "ERROR": narrow,
-            "BIAS-I": wide + gamma * layers.n_pairs * played + hoeffding,
-            "BIAS-II": np.full_like(played, horizon * log(layers.n_pairs / self._zeta) / (2.0 * gamma)),
+            "BIAS-I": np.array([bounds.bias_one(d, pairs, horizon, k, gamma, zeta) for k, _, d in rows]),
+            "BIAS-II": np.full(len(rows), bounds.bias_two(pairs, horizon, gamma, zeta)),
         }
 
 
@@ -187,11 +191,12 @@ def covers(confidence_set: ConfidenceSet, mdp: LayeredMDP) -> bool:
     return confidence_set.contains(mdp.kernels)
 
 
-def _layer_sums(layers: Layers, flat: FloatArray) -> FloatArray:
-    return np.add.reduceat(flat, layers.pair_offsets[:-1])
+def layer_sums(layers: Layers, table: FloatArray) -> FloatArray:
+    """Sums over the pairs of each layer, along the last axis."""
+    return np.asarray(np.add.reduceat(table, layers.pair_offsets[:-1], axis=-1))
 
 
-def _later(layers: Layers) -> tuple[FloatArray, FloatArray]:
+def later(layers: Layers) -> tuple[FloatArray, FloatArray]:
     """For each layer 0..H-1, how many layers with actions come after it, and how many states they have."""
     sizes = np.array(layers.sizes[:-1], dtype=np.float64)
     states = sizes.sum() - np.cumsum(sizes)

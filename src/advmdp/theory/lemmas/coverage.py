@@ -102,11 +102,11 @@ def _determinant(k: int, log_determinant: float, mdp: LinearMixtureMDP) -> float
 
 
 def _joint(k: int, log_determinant: float, mdp: LinearMixtureMDP) -> float:
-    return radii.joint(log_determinant, mdp.horizon, mdp.dim, 1.0, ZETA, mdp.bound)
+    return radii.joint(log_determinant, mdp.horizon - 1, mdp.dim, 1.0, ZETA, mdp.bound)
 
 
 def _scalar(k: int, log_determinant: float, mdp: LinearMixtureMDP) -> float:
-    return radii.scalar(log_determinant, mdp.horizon, mdp.dim, 1.0, ZETA, mdp.bound)
+    return radii.scalar(log_determinant, mdp.horizon - 1, mdp.dim, 1.0, ZETA, mdp.bound)
 
 
 def _one(k: int, mdp: LinearMixtureMDP) -> float:

@@ -117,7 +117,7 @@ def _printed_sets_are_tighter() -> Refutation:
         centres, grams = [*estimate.centres, *ends[0]], [*estimate.grams, *ends[1]]
         norms = feature_norms(EllipsoidSet(mdp.features, centres, grams, 0.0))
         per_layer = [
-            radii.scalar(value, horizon, dim, 1.0, zeta, mdp.bound) if radius is None else radius
+            radii.scalar(value, horizon - 1, dim, 1.0, zeta, mdp.bound) if radius is None else radius
             for value in estimate.log_determinants
         ]
         widths.append(float(np.mean([beta * table.mean() for beta, table in zip(per_layer, norms, strict=True)])))

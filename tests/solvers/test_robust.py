@@ -1,0 +1,38 @@
+"""The last resort by itself: with no attempt before it, it must reach the same answers."""
+
+from __future__ import annotations
+
+import pytest
+
+from advmdp.solvers import mirror, mirror_descent_step
+from tests.solvers.checks import flow_error, recomputed_gap
+from tests.solvers.instances import harsh, ordinary
+
+
+@pytest.mark.parametrize("family", ["ellipsoid", "simplex", "box"])
+@pytest.mark.parametrize("seed", [0, 2, 3])
+def test_smoothed_dual_agrees_with_the_interior_point_method(
+    family: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    instance = ordinary(family, seed)
+    problem = (instance.confidence_set, None, instance.loss, instance.step_size)
+    usual = mirror_descent_step(*problem, log_q=instance.log_q)
+    monkeypatch.setattr(mirror, "_CHAIN", ())
+    smoothed = mirror_descent_step(*problem, log_q=instance.log_q)
+    assert usual.status != "smoothed"
+    assert smoothed.status == "smoothed"
+    assert abs(smoothed.value - usual.value) <= 2e-8
+    assert flow_error(smoothed, instance.confidence_set) <= 1e-12
+    assert recomputed_gap(instance, smoothed)[0] <= 1e-7
+    assert instance.confidence_set.contains(smoothed.kernels, tolerance=1e-8)
+
+
+# Deep occupancies and thin sets that the interior-point attempts leave unsolved.
+@pytest.mark.parametrize(("family", "seed"), [("ellipsoid", 51), ("simplex", 79), ("box", 395)])
+def test_smoothed_dual_solves_what_the_others_leave(family: str, seed: int) -> None:
+    instance = harsh(family, seed)
+    step = mirror_descent_step(instance.confidence_set, None, instance.loss, instance.step_size, log_q=instance.log_q)
+    assert step.status == "smoothed"
+    assert flow_error(step, instance.confidence_set) <= 1e-12
+    assert recomputed_gap(instance, step)[0] <= 1e-7
+    assert instance.confidence_set.contains(step.kernels, tolerance=1e-8)
