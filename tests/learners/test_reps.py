@@ -405,7 +405,8 @@ def coverage(name, options, runs, episodes):
             if learner.radii is None:
                 continue
             estimate = learner.estimate
-            for h, radius in enumerate(learner.radii):
+            # The radius that was asked for: an empty set is enlarged, which would hide that it was too small.
+            for h, radius in enumerate(learner.radii / learner._enlargement):
                 error = world.theta[h] - estimate.centres[h]
                 outside = outside or np.sqrt(error @ estimate.grams[h] @ error) > radius
         missed += outside

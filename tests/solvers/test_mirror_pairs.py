@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -243,3 +244,19 @@ def test_a_warm_start_from_another_set_gives_the_same_answer(family):
             np.testing.assert_allclose(ours, other, atol=1e-3)
         for table, log_table in zip(step.q, step.log_q, strict=True):
             np.testing.assert_allclose(table, np.exp(log_table), rtol=1e-12)
+
+
+def test_a_step_on_which_the_predictor_stalls_is_solved():
+    """Episode 7,743 of a run of vlsuob-reps: three attempts stall at a gap of 1e-7, short steps do not."""
+    saved = np.load(Path(__file__).parent / "data" / "stalled_step.npz", allow_pickle=False)
+    sizes, n_actions = saved["layer_sizes"], int(saved["n_actions"])
+    layers = range(len(sizes) - 1)
+    tables = [[saved[f"{name}_{h}"] for h in layers] for name in ("features", "centres", "grams")]
+    confidence_set = EllipsoidSet(*tables, saved["radius"])
+    cuts = np.cumsum([sizes[h] * n_actions for h in layers])[:-1]
+    log_q, cost = (
+        [part.reshape(n_actions, -1).T for part in np.split(saved[name], cuts)] for name in ("log_prior", "cost")
+    )
+    step = mirror_descent_step(confidence_set, None, cost, 1.0, log_q=log_q)
+    assert step.gap <= 1e-8
+    assert step.value == pytest.approx(0.00858945, abs=2e-8)  # Clarabel's, at its tightest

@@ -740,7 +740,7 @@ def certify(
 @kernel
 def iterate(
     layout: Layout, rows: Rows, log_prior: Floats, cost: Floats, mu: float, lift: float,
-    tolerance: float, largest_residual: float, limit: int, x: Point, d: Point,
+    tolerance: float, largest_residual: float, limit: int, patient: bool, x: Point, d: Point,
     memory: Memory,
 ) -> tuple[float, float, float, int]:  # fmt: skip
     """Interior-point iterations from a fresh start; (value, gap, residual, iterations) of the last certificate."""
@@ -758,16 +758,22 @@ def iterate(
         if not mu >= 0.0:
             return value, gap, residual, iteration
         assemble(layout, rows, x, memory)
-        direction(layout, rows, x, 0.0, False, d, memory)
-        alpha = min(1.0, step_length(x, d))
-        before = complementarity_after(layout, x, d, 0.0, memory.work[0])
-        after = complementarity_after(layout, x, d, alpha, memory.work[0])
-        sigma = (after / before) ** 3 if before > 0.0 else 0.0
-        if dual > SLACKNESS * mu:
-            # Complementarity must not run ahead of stationarity, whose logarithm Newton follows slowly.
-            sigma = max(sigma, HOLD)
-        direction(layout, rows, x, sigma * mu, True, d, memory)
-        alpha = min(1.0, 0.99 * step_length(x, d), logarithmic_limit(x.q, d.q))
+        if patient:
+            sigma = 0.9 if dual > SLACKNESS * mu else 0.3
+            direction(layout, rows, x, sigma * mu, False, d, memory)
+            alpha = min(1.0, 0.9 * step_length(x, d))
+        else:
+            direction(layout, rows, x, 0.0, False, d, memory)
+            alpha = min(1.0, step_length(x, d))
+            before = complementarity_after(layout, x, d, 0.0, memory.work[0])
+            after = complementarity_after(layout, x, d, alpha, memory.work[0])
+            sigma = (after / before) ** 3 if before > 0.0 else 0.0
+            if dual > SLACKNESS * mu:
+                # Complementarity must not run ahead of stationarity, whose logarithm Newton follows slowly.
+                sigma = max(sigma, HOLD)
+            direction(layout, rows, x, sigma * mu, True, d, memory)
+            alpha = min(1.0, 0.99 * step_length(x, d))
+        alpha = min(alpha, logarithmic_limit(x.q, d.q))
         if not np.isfinite(d.V[0]):
             return value, gap, residual, iteration
         advance(x, d, alpha)

@@ -1115,7 +1115,7 @@ def certify(
 @kernel
 def iterate(
     layout: Layout, rows: Rows, log_prior: Floats, cost: Floats, mu: float, per_spread: float,
-    lift: float, tolerance: float, largest_residual: float, limit: int, careful: bool, x: Point,
+    lift: float, tolerance: float, largest_residual: float, limit: int, careful: bool, patient: bool, x: Point,
     d: Point, memory: Memory,
 ) -> tuple[float, float, float, int]:  # fmt: skip
     """Interior-point iterations from a fresh start; (value, gap, residual, iterations) of the last certificate."""
@@ -1138,17 +1138,21 @@ def iterate(
         assemble(layout, rows, careful, x, memory)
         # Complementarity must not run ahead of stationarity, whose logarithm Newton follows slowly.
         behind = dual > SLACKNESS * mu
-        centring_terms(layout, x, 0.0, memory)
+        target = 0.0
+        if patient:
+            target = 0.9 * mu if behind else 0.3 * mu
+        centring_terms(layout, x, target, memory)
         direction(layout, rows, x, d, memory)
         longest = step_length(layout, x, d, memory.work)
-        after = complementarity_after(layout, x, d, min(1.0, longest), memory.work[0])
-        sigma = (after / mu) ** 3
-        if behind:
-            sigma = max(sigma, HOLD)
-        corrector_terms(layout, x, sigma * mu, d, memory)
-        direction(layout, rows, x, d, memory)
-        longest = step_length(layout, x, d, memory.work)
-        alpha = min(1.0, 0.99 * longest, logarithmic_limit(x.q, d.q))
+        if not patient:
+            after = complementarity_after(layout, x, d, min(1.0, longest), memory.work[0])
+            sigma = (after / mu) ** 3
+            if behind:
+                sigma = max(sigma, HOLD)
+            corrector_terms(layout, x, sigma * mu, d, memory)
+            direction(layout, rows, x, d, memory)
+            longest = step_length(layout, x, d, memory.work)
+        alpha = min(1.0, (0.9 if patient else 0.99) * longest, logarithmic_limit(x.q, d.q))
         if not np.isfinite(d.V[0]):
             return value, gap, residual, iteration
         advance(x, d, alpha)

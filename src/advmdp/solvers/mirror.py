@@ -47,14 +47,18 @@ class _Attempt(NamedTuple):
     status: str
     lift: float  # see certificate.start_prices; 0 starts from flow-consistent masses
     careful: bool  # factor the blocks by rotations
+    patient: bool  # short steps along the path instead of a predictor and a corrector
     limit: int
+    mu: float = 1.0  # multiple of the usual first mu
 
 
 # After these, the smoothed dual (`robust`), which is slower and solves nearly all that they leave.
 _CHAIN = (
-    _Attempt("cold", -14.0, False, 40),
-    _Attempt("careful", -14.0, True, 60),
-    _Attempt("settled", 0.0, True, 80),
+    _Attempt("cold", -14.0, False, False, 40),
+    _Attempt("careful", -14.0, True, False, 60),
+    _Attempt("settled", 0.0, True, False, 80),
+    _Attempt("patient", 0.0, True, True, 400),
+    _Attempt("patient", -14.0, True, True, 400),
 )
 
 
@@ -500,9 +504,9 @@ def _solve_ellipsoid(
             memory.chi[:] = chi
             centre_blocks(space.layout, E0, E, COMFORT, 40, memory.chi, space.scratch)
         value, gap, residual, used = ellipsoid.iterate(
-            space.layout, rows, problem.log_prior, problem.cost, WARM_MU * mu if warmed else mu,
-            0.03 * WARM_MU if warmed else 0.03, attempt.lift, tolerance,
-            LARGEST_RESIDUAL, attempt.limit, attempt.careful, space.point,
+            space.layout, rows, problem.log_prior, problem.cost, WARM_MU * mu if warmed else attempt.mu * mu,
+            0.03 * WARM_MU if warmed else 0.03 * attempt.mu, attempt.lift, tolerance,
+            LARGEST_RESIDUAL, attempt.limit, attempt.careful, attempt.patient, space.point,
             space.direction, memory,
         )  # fmt: skip
         iterations += used
@@ -560,8 +564,8 @@ def _solve_box(confidence_set: BoxSet, problem: _Problem, warm: Mapping[str, Flo
         else:
             memory.kernels[:] = rows.inside
         value, gap, residual, used = box.iterate(
-            space.layout, rows, problem.log_prior, problem.cost, mu, attempt.lift, tolerance,
-            LARGEST_RESIDUAL, attempt.limit, space.point, space.direction, memory,
+            space.layout, rows, problem.log_prior, problem.cost, attempt.mu * mu, attempt.lift, tolerance,
+            LARGEST_RESIDUAL, attempt.limit, attempt.patient, space.point, space.direction, memory,
         )  # fmt: skip
         iterations += used
         if gap <= tolerance and residual <= LARGEST_RESIDUAL:
