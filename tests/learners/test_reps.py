@@ -189,7 +189,8 @@ def test_optimism_on_the_confidence_event(name, options):
             for table, low, high in zip(q, lower, upper, strict=True):
                 assert (table.sum(axis=1) <= high + 1e-7).all()
                 assert (table.sum(axis=1) >= low - 1e-7).all()
-    assert inside >= 20
+    # With the theory's radius the truth stays inside; a radius that is scaled down has no such guarantee.
+    assert inside == 40 if "radius_scale" not in options else inside >= 20
 
 
 def test_the_set_of_the_main_text_would_break_the_bound():
