@@ -57,7 +57,7 @@ COMPILE = $(BIN)/uv pip compile --quiet --no-config --no-header --generate-hashe
 	--fork-strategy fewest --python-version 3.11 --group build $(UPGRADE) pyproject.toml
 lock: $(DEV_READY) ## pin the dependencies of pyproject.toml again
 	@$(COMPILE) --output-file requirements.lock
-	@$(COMPILE) --extra report --extra dev --constraints requirements.lock \
+	@$(COMPILE) --extra report --extra ray --extra dev --constraints requirements.lock \
 		--output-file requirements-dev.lock
 
 clean: ## remove the environment and everything that was generated
