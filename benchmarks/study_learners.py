@@ -11,7 +11,7 @@ import numpy as np
 from scipy import stats
 
 from advmdp import make_adversary, make_learner, make_world, run
-from advmdp.experiments.compare import mean_and_interval
+from advmdp.experiments.statistics import mean_and_interval
 from advmdp.registry import worlds
 
 EPISODES = 2000

@@ -6,14 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pandas as pd
-from scipy import stats
 
 from advmdp._checks import integer
 from advmdp.adversaries import make_adversary
 from advmdp.errors import InvalidSpecError
 from advmdp.experiments.runner import run
+from advmdp.experiments.statistics import final_regret
 from advmdp.learners import make_learner
 from advmdp.registry import learners as learner_registry
 from advmdp.worlds import make_world
@@ -37,18 +36,9 @@ class Comparison:
     def table(self) -> pd.DataFrame:
         """Final regret: mean over seeds with a 95% Student-t interval, and the ratio to ``uniform``."""
         keys = ["world", "adversary", "learner"]
-        last = self.frame[self.frame["episode"] == self.frame["episode"].max()]
+        table = final_regret(self.frame, references=("uniform",))
         speed = self.speed.groupby(keys)["episodes_per_second"].mean()
-        rows = []
-        for key, group in last.groupby(keys, sort=False):
-            mean, half = mean_and_interval(group["regret"].to_numpy())
-            rows.append((*key, mean, half, float(speed[key])))
-        table = pd.DataFrame(rows, columns=[*keys, "regret", "half_width", "episodes_per_second"])
-        uniform = table[table["learner"] == "uniform"].set_index(["world", "adversary"])["regret"]
-        reference = pd.Series(
-            [uniform.get(key, np.nan) for key in zip(table["world"], table["adversary"], strict=True)]
-        )
-        table["ratio_to_uniform"] = table["regret"] / reference.where(reference != 0.0)
+        table["episodes_per_second"] = [float(speed[key]) for key in zip(*(table[name] for name in keys), strict=True)]
         return table
 
 
@@ -95,12 +85,3 @@ def compare(
         speed.append({**key, "episodes_per_second": episodes / result.seconds})
     report("done", len(cells), len(cells))
     return Comparison(pd.concat(frames, ignore_index=True), pd.DataFrame(speed))
-
-
-def mean_and_interval(values: Any, confidence: float = 0.95) -> tuple[float, float]:
-    """Mean and half-width of its Student-t interval; NaN half-width for a single value."""
-    array = np.asarray(values, dtype=np.float64)
-    if array.size < 2:
-        return float(array.mean()), float("nan")
-    quantile = stats.t.ppf(0.5 + confidence / 2.0, array.size - 1)
-    return float(array.mean()), float(quantile * stats.sem(array))

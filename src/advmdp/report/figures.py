@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from advmdp.experiments.compare import mean_and_interval
+from advmdp.experiments.statistics import mean_and_interval
 
 #: Okabe and Ito's palette, which colour-blind readers can tell apart; line styles repeat the message.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")

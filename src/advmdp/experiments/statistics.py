@@ -1,0 +1,175 @@
+"""What a frame of runs says, with how sure it is: means, paired differences, growth, profiles.
+
+Seeds are independent; the episodes of one run are not, nor are the learners of one seed, which meet the same losses and
+luck.  So every interval here is over seeds, and learners are compared by their differences within a seed.
+
+A *problem* is a world and an adversary.  Frames have the columns ``world, adversary, learner, seed, episode, regret``,
+as :func:`advmdp.experiments.load` returns them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+from scipy import stats
+
+from advmdp.errors import InvalidSpecError
+
+PROBLEM = ["world", "adversary"]
+GROUP = [*PROBLEM, "learner"]
+RUN = [*GROUP, "seed"]
+
+#: Of every interval in this module.
+CONFIDENCE = 0.95
+
+
+def mean_and_interval(values: ArrayLike, confidence: float = CONFIDENCE) -> tuple[float, float]:
+    """Mean and half-width of its Student-t interval; NaN half-width for a single value.
+
+    Student's and not the bootstrap's: with the five or so seeds that experiments have, the bootstrap's interval is too
+    narrow (it misses the mean of normal data three times as often as it claims; see ``docs/statistics.md``).
+    """
+    array = np.asarray(values, dtype=np.float64)
+    if array.size < 2:
+        return float(array.mean()), float("nan")
+    quantile = stats.t.ppf(0.5 + confidence / 2.0, array.size - 1)
+    return float(array.mean()), float(quantile * stats.sem(array))
+
+
+def last_rows(frame: pd.DataFrame) -> pd.DataFrame:
+    """The row of the last logged episode of every run."""
+    _check_columns(frame)
+    return frame.loc[frame.groupby(RUN, sort=False)["episode"].idxmax()]
+
+
+def final_regret(frame: pd.DataFrame, references: Sequence[str] = ()) -> pd.DataFrame:
+    """Regret after the last episode: mean over seeds and half-width of its Student-t interval.
+
+    For every learner in ``references`` there is a column ``ratio_to_<name>``: the ratio of the mean regrets on the same
+    problem, NaN where that learner did not run or where its mean regret is not positive.
+    """
+    rows = []
+    for key, group in last_rows(frame).groupby(GROUP, sort=False):
+        mean, half = mean_and_interval(group["regret"])
+        rows.append((*key, len(group), int(group["episode"].max()), mean, half))
+    table = pd.DataFrame(rows, columns=[*GROUP, "seeds", "episodes", "regret", "half_width"])
+    for name in references:
+        known = table[table["learner"] == name].set_index(PROBLEM)["regret"]
+        reference = [known.get(key, np.nan) for key in zip(table["world"], table["adversary"], strict=True)]
+        table[f"ratio_to_{name}"] = table["regret"] / pd.Series(reference, dtype=float).where(lambda x: x > 0.0)
+    return table
+
+
+def paired_differences(frame: pd.DataFrame, baseline: str) -> pd.DataFrame:
+    """How much more regret each learner has than ``baseline`` on the same losses and luck.
+
+    One row per problem and other learner: the mean over the common seeds of the difference of final regrets
+    (``difference``, with ``half_width`` of its Student-t interval), the ``p`` of the two-sided paired t-test, and
+    ``p_adjusted``, which is below 0.05 for a set of rows of which at most 5% are expected to be false findings,
+    whatever the dependence of the rows (Benjamini and Yekutieli; all rows share the baseline, so they are dependent).
+
+    The t-test and not Wilcoxon's: with five seeds or fewer Wilcoxon's p cannot go below 0.0625.  Where all differences
+    are equal there is nothing to estimate their spread from, and p is NaN.
+    """
+    last = last_rows(frame)
+    if baseline not in set(last["learner"]):
+        raise InvalidSpecError(f"baseline {baseline!r} is not in the frame; its learners are {learners_of(frame)}")
+    # Equal lengths too: after different numbers of episodes even the same losses give no fair comparison.
+    runs = {key: group.set_index(["seed", "episode"])["regret"] for key, group in last.groupby(GROUP, sort=False)}
+    rows = []
+    for (world, adversary, learner), regrets in runs.items():
+        if learner == baseline or (world, adversary, baseline) not in runs:
+            continue
+        own, other = regrets.align(runs[world, adversary, baseline], join="inner")
+        if own.empty:
+            continue
+        difference = (own - other).to_numpy()
+        mean, half = mean_and_interval(difference)
+        rounding = 1e-12 * max(own.abs().max(), other.abs().max())
+        testable = len(own) > 1 and np.ptp(difference) > rounding
+        p = float(stats.ttest_rel(own, other).pvalue) if testable else np.nan
+        rows.append((world, adversary, learner, len(own), mean, half, p))
+    table = pd.DataFrame(rows, columns=[*GROUP, "seeds", "difference", "half_width", "p"])
+    tested = table["p"].notna()
+    table["p_adjusted"] = np.nan
+    if tested.any():
+        table.loc[tested, "p_adjusted"] = stats.false_discovery_control(table.loc[tested, "p"], method="by")
+    return table
+
+
+def growth_exponents(frame: pd.DataFrame, since: float = 0.1) -> pd.DataFrame:
+    """The exponent b in regret ~ k^b, by least squares on logarithms, with its interval over seeds.
+
+    One row per problem and learner: ``exponent``, ``half_width``, and ``scale``, so that the fitted curve is
+    ``scale * episode**exponent``.  The episodes from ``since`` times the last one on are used; they are log-spaced, so
+    every part of that range counts alike.
+
+    Every run is fitted by itself and the interval is Student's over the slopes of the seeds.  The standard error that
+    one regression reports would be wrong here: it takes the points for independent, but the regret at 2,000 episodes
+    contains that at 1,000, and such an error is several times too small.
+
+    NaN where a regret in the range is not positive.  Along one run this is how the *curve* grows, for constants that
+    are tuned to the last episode and against the best policy for all of them.  How a tuned learner scales with K is
+    another question: give a frame with one row per run, its last, of runs of different lengths, and ``since=0``.
+    """
+    _check_columns(frame)
+    if not 0.0 <= since < 1.0:
+        raise InvalidSpecError(f"since is {since}, should be a fraction of the last episode in [0, 1)")
+    rows = []
+    for key, group in frame.groupby(GROUP, sort=False):
+        fits = [_power_law(run, since) for _, run in group.groupby("seed")]
+        exponents, offsets = np.array(fits).T
+        mean, half = mean_and_interval(exponents)
+        rows.append((*key, len(fits), mean, half, float(np.exp(offsets.mean()))))
+    return pd.DataFrame(rows, columns=[*GROUP, "seeds", "exponent", "half_width", "scale"])
+
+
+def performance_profile(frame: pd.DataFrame, reference: str = "uniform") -> pd.DataFrame:
+    """Over all worlds: the share of runs whose regret is at most so many times that of ``reference``.
+
+    One row per learner and distinct ``ratio``: the ``share`` of its ``runs`` with final regret at most ``ratio`` times
+    the reference's on the same problem and seed, and ``low`` and ``high``, its Clopper-Pearson interval.  That interval
+    is for equal chances in every run; chances that differ between worlds only make the share less variable.
+
+    Only problems and seeds count on which every learner ran and the reference's regret is positive.  A ratio to a fixed
+    reference, rather than to the best learner of each problem, does not change when a learner is added, and has a
+    meaning where the best regret is zero or negative.
+    """
+    last = last_rows(frame)
+    if reference not in set(last["learner"]):
+        raise InvalidSpecError(f"reference {reference!r} is not in the frame; its learners are {learners_of(frame)}")
+    wide = last.pivot(index=[*PROBLEM, "seed"], columns="learner", values="regret")[learners_of(frame)].dropna()
+    wide = wide[wide[reference] > 0.0]
+    rows = []
+    for learner in wide.columns if len(wide) else []:
+        curve = stats.ecdf(wide[learner] / wide[reference]).cdf
+        for ratio, share in zip(curve.quantiles, curve.probabilities, strict=True):
+            count = round(share * len(wide))
+            interval = stats.binomtest(count, len(wide)).proportion_ci(CONFIDENCE, method="exact")
+            rows.append((learner, float(ratio), float(share), float(interval.low), float(interval.high), len(wide)))
+    return pd.DataFrame(rows, columns=["learner", "ratio", "share", "low", "high", "runs"])
+
+
+def learners_of(frame: pd.DataFrame) -> list[str]:
+    """The learners in the order in which they appear."""
+    return [str(name) for name in dict.fromkeys(frame["learner"])]
+
+
+def _power_law(run: pd.DataFrame, since: float) -> tuple[float, float]:
+    """Slope and offset of log regret over log episode."""
+    tail = run[run["episode"] >= since * run["episode"].max()]
+    if tail["episode"].nunique() < 2 or (tail["regret"] <= 0.0).any():
+        return np.nan, np.nan
+    fit = stats.linregress(np.log(tail["episode"]), np.log(tail["regret"]))
+    return float(fit.slope), float(fit.intercept)
+
+
+def _check_columns(frame: pd.DataFrame) -> None:
+    missing = [name for name in [*RUN, "episode", "regret"] if name not in frame.columns]
+    if missing:
+        raise InvalidSpecError(f"the frame lacks the columns {missing}; it has {list(frame.columns)}")
+    if frame.empty:
+        raise InvalidSpecError("the frame has no rows; are there finished runs?")
