@@ -6,6 +6,7 @@ from advmdp.learners.base import Learner, load_learner, make_learner
 from advmdp.learners.ftl import FollowTheLeader
 from advmdp.learners.hindsight import Hindsight
 from advmdp.learners.lsuob_reps import LsuobReps
+from advmdp.learners.o_reps import OReps, ORepsBandit
 from advmdp.learners.uniform import Uniform
 from advmdp.learners.uob_reps import UobReps
 from advmdp.learners.vlsuob_reps import VlsuobReps, VlsuobRepsTight
@@ -16,6 +17,8 @@ __all__ = [
     "Hindsight",
     "Learner",
     "LsuobReps",
+    "OReps",
+    "ORepsBandit",
     "Uniform",
     "UobReps",
     "VlsuobReps",

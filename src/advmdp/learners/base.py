@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
@@ -141,6 +142,15 @@ class Learner(ABC):
         Attributes are replaced, never written into: then restoring the attributes, as :meth:`update` does after
         an exception, restores the learner.
         """
+
+    def _warn_at_the_end(self) -> None:
+        """To be called by ``_learn`` of a learner whose constants are made for K episodes: warns in the one after."""
+        if self.episodes_seen == self.episodes:
+            warnings.warn(
+                f"learner {self.name!r} was made for {self.episodes} episodes, and its constants with it; it goes "
+                "on learning, but the proved bound ends here",
+                stacklevel=4,
+            )
 
     def regret_bound(self, episodes: int) -> float:
         """A proved bound on the regret after that many episodes, for authors who have one; NaN otherwise.

@@ -8,7 +8,6 @@ its mirror-descent step.
 from __future__ import annotations
 
 import itertools
-import warnings
 from abc import abstractmethod
 from math import log, sqrt
 from typing import Any, Generic, Literal, TypeVar
@@ -20,7 +19,7 @@ from advmdp._compiled import kernel
 from advmdp.confidence import BoxSet, ConfidenceSet
 from advmdp.episodes import CheckedEpisode
 from advmdp.errors import InvalidSpecError
-from advmdp.layered import FloatArray, LayeredMDP, TabularModel
+from advmdp.layered import FloatArray, LayeredMDP, Layers, TabularModel
 from advmdp.learners.base import Learner
 from advmdp.solvers import MirrorStep, mirror_descent_step, upper_occupancy
 
@@ -98,19 +97,9 @@ class RepsLearner(Learner, Generic[Estimator]):
     # -------------------------------------------------------------------------- the loop
 
     def _learn(self, episode: CheckedEpisode) -> None:
-        if self.episodes_seen == self.episodes:
-            warnings.warn(
-                f"learner {self.name!r} was made for {self.episodes} episodes, and its constants with it; it goes "
-                "on learning, but the proved bound ends here",
-                stacklevel=3,
-            )
+        self._warn_at_the_end()
         layers = self._layers
-        visited = np.column_stack([np.arange(layers.horizon), episode.states])
-        upper = upper_occupancy(self._set, self._policy, visited)
-        flat_policy = np.concatenate([table.ravel() for table in self._policy])
-        estimate = np.zeros(layers.n_pairs)
-        estimate[episode.pairs] = episode.losses / (flat_policy[episode.pairs] * upper + self.exploration)
-
+        estimate = self._estimated_losses(episode)
         estimator = self._estimator_with(episode)
         confidence_set, enlarged = self._non_empty(self._set_of(estimator, self.episodes_seen + 2))
         step = mirror_descent_step(
@@ -127,6 +116,14 @@ class RepsLearner(Learner, Generic[Estimator]):
         self._estimator, self._set, self._loss_estimate = estimator, confidence_set, estimate
         self.empty_sets += enlarged
         self._take(step)
+
+    def _estimated_losses(self, episode: CheckedEpisode) -> FloatArray:
+        """lhat_k, flat, from the set and the policy that episode k was played with."""
+        visited = np.column_stack([np.arange(self._layers.horizon), episode.states])
+        upper = upper_occupancy(self._set, self._policy, visited)
+        estimate = np.zeros(self._layers.n_pairs)
+        estimate[episode.pairs] = episode.losses / (self._flat_policy[episode.pairs] * upper + self.exploration)
+        return estimate
 
     def _take(self, step: MirrorStep) -> None:
         self.last_step = step
@@ -197,7 +194,7 @@ class RepsLearner(Learner, Generic[Estimator]):
         }
 
     def _set_state(self, state: dict[str, Any]) -> None:
-        self._log_q = self._checked_log_q(state["log_q"])
+        self._log_q = checked_log_q(self._layers, state["log_q"])
         self._loss_estimate = self._layers.flat_vector(state["loss_estimate"], "loss_estimate")
         self._warm = _checked_warm(state["warm"])
         self.empty_sets = integer(state["empty_sets"], "empty_sets", 0, ValueError)
@@ -208,14 +205,6 @@ class RepsLearner(Learner, Generic[Estimator]):
             self._set, _ = self._non_empty(self._set_of(self._estimator, self.episodes_seen + 1))
         self._condition()
 
-    def _checked_log_q(self, saved: Any) -> FloatArray:
-        """log q out of a file: each layer of q must sum to one."""
-        log_q = self._layers.flat_vector(saved, "log_q")
-        for h, table in enumerate(self._layers.split(np.exp(log_q))):
-            if not abs(table.sum() - 1.0) <= 1e-9:
-                raise ValueError(f"q of layer {h} sums to {table.sum()}, should be 1")
-        return log_q
-
     @abstractmethod
     def _estimator_tree(self) -> dict[str, Any]:
         """The estimator as a tree for :mod:`advmdp.storage`."""
@@ -223,6 +212,15 @@ class RepsLearner(Learner, Generic[Estimator]):
     @abstractmethod
     def _estimator_from(self, tree: dict[str, Any]) -> Estimator:
         """The inverse of :meth:`_estimator_tree`."""
+
+
+def checked_log_q(layers: Layers, saved: Any) -> FloatArray:
+    """log q out of a file: each layer of q must sum to one."""
+    log_q = layers.flat_vector(saved, "log_q")
+    for h, table in enumerate(layers.split(np.exp(log_q))):
+        if not abs(table.sum() - 1.0) <= 1e-9:
+            raise ValueError(f"q of layer {h} sums to {table.sum()}, should be 1")
+    return log_q
 
 
 def _checked_warm(saved: Any) -> dict[str, FloatArray] | None:
