@@ -8,7 +8,7 @@ from scipy import stats
 
 from advmdp import Episode, LayeredMDP, load_learner, make_adversary, make_learner, make_world, occupancy, run, storage
 from advmdp.errors import CorruptCheckpointError, InvalidSpecError
-from advmdp.experiments.compare import mean_and_interval
+from advmdp.experiments.statistics import mean_and_interval
 from advmdp.solvers import reference
 from advmdp.theory import bounds
 from tests.learners.test_learners import Alternating
