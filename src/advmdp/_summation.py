@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from advmdp._compiled import kernel
+from advmdp._compiled import inner_kernel, kernel
 
 FloatArray = NDArray[np.float64]
 
@@ -28,14 +28,20 @@ class CompensatedSum:
         return value
 
 
+@inner_kernel
+def add_one(total: FloatArray, carry: FloatArray, i: int, term: float) -> None:
+    """Entry i of ``total + carry`` grows by ``term``."""
+    before = total[i]
+    after = before + term
+    if abs(before) >= abs(term):
+        carry[i] += (before - after) + term
+    else:
+        carry[i] += (term - after) + before
+    total[i] = after
+
+
 @kernel
 def add_compensated(total: FloatArray, carry: FloatArray, term: FloatArray) -> None:
     """``total + carry`` grows by ``term``."""
     for i in range(total.size):
-        before = total[i]
-        after = before + term[i]
-        if abs(before) >= abs(term[i]):
-            carry[i] += (before - after) + term[i]
-        else:
-            carry[i] += (term[i] - after) + before
-        total[i] = after
+        add_one(total, carry, i, term[i])

@@ -14,11 +14,13 @@ from advmdp import (
     make_world,
     occupancy,
     run,
+    storage,
 )
 from advmdp._summation import CompensatedSum
 from advmdp.episodes import simulate
-from advmdp.experiments.runner import logged_episodes
+from advmdp.experiments.runner import Run, logged_episodes
 from advmdp.learners import FollowTheLeader
+from advmdp.theory.decomposition import Decomposition
 
 WORLD = make_world("random-mixture", layer_sizes=(1, 4, 4, 1), n_actions=3, dim=2)
 ADVERSARIES = ["fixed", "stochastic", "switching"]
@@ -236,3 +238,106 @@ def test_progress_is_shown_when_asked_for(capsys):
     assert "50/50" in capsys.readouterr().err
     run(WORLD, make_learner("uniform", WORLD, 50), adversary, 50)
     assert capsys.readouterr().err == ""
+
+
+class Charging(Adversary):
+    """Charges more and more for the pairs that were visited."""
+
+    oblivious = False
+
+    def __init__(self, episodes):
+        super().__init__(WORLD, episodes)
+        self.reset()
+
+    def reset(self):
+        self.table = np.zeros(self.layers.n_pairs)
+
+    def flat_losses(self, k):
+        return self.table
+
+    def observe(self, states, actions):
+        pairs = self.layers.pair_offsets[:-1] + 3 * states + actions
+        self.table = 0.9 * self.table
+        self.table[pairs] += 0.1
+
+    def state(self):
+        return {"table": self.table}
+
+    def set_state(self, state):
+        self.table = state["table"]
+
+
+@pytest.mark.parametrize("stops", [(0,), (1,), (7, 8, 30), (49,)])
+@pytest.mark.parametrize(
+    ("learner", "adversary"), [("vlsuob-reps-tight", "switching"), ("ftl", "reacting"), ("uob-reps", "reacting")]
+)
+def test_a_run_that_is_interrupted_and_saved_goes_on_bit_for_bit(tmp_path, learner, adversary, stops):
+    episodes = 50
+
+    def new_run():
+        losses = (
+            Charging(episodes) if adversary == "reacting" else make_adversary(adversary, WORLD, episodes, period=20)
+        )
+        chosen = make_learner(learner, WORLD, episodes, seed=3)
+        watch = None if learner == "ftl" else Decomposition(WORLD, episodes)
+        return Run(WORLD, chosen, losses, episodes, seed=3, watch=watch)
+
+    whole = new_run()
+    whole.play()
+    expected = whole.result()
+    current = new_run()
+    for stop in stops:
+        current.play(stop - current.played)
+        storage.write(tmp_path / "run.npz", "run", current.state())
+        current = new_run()
+        current.set_state(storage.read(tmp_path / "run.npz", "run"))
+        assert current.played == stop
+    current.play()
+    result = current.result()
+    assert result.frame.equals(expected.frame)
+    assert result.seconds > 0
+    for name in ("best_policy", "policy", "occupancy", "mean_occupancy"):
+        for ours, theirs in zip(getattr(result, name), getattr(expected, name), strict=True):
+            assert np.array_equal(ours, theirs)
+    if learner != "ftl":
+        assert current.watch.frame.equals(whole.watch.frame)
+        assert current.watch.covered == whole.watch.covered
+
+
+def test_the_mean_occupancy_is_that_of_the_policies_played():
+    class Watch:
+        seen = ()
+
+        def before(self, k, learner, q, losses):
+            self.seen = (*self.seen, q.copy())
+
+        def after(self, k, learner):
+            pass
+
+    watch = Watch()
+    adversary = make_adversary("switching", WORLD, 40, period=10)
+    result = run(WORLD, make_learner("ftl", WORLD, 40), adversary, 40, watch=watch)
+    np.testing.assert_allclose(WORLD.layers.flatten(result.mean_occupancy), np.mean(watch.seen, axis=0), atol=1e-14)
+    np.testing.assert_array_equal(WORLD.layers.flatten(result.occupancy), watch.seen[-1])
+    for mine, exact in zip(result.occupancy, occupancy.occupancy_measure(WORLD, result.policy), strict=True):
+        np.testing.assert_array_equal(mine, exact)
+
+
+def test_a_run_cannot_be_used_in_the_wrong_order():
+    adversary = make_adversary("fixed", WORLD, 5)
+    current = Run(WORLD, make_learner("uniform", WORLD, 5), adversary, 5)
+    current.play(2)
+    with pytest.raises(InvalidSpecError, match="2 of 5 episodes were played"):
+        current.result()
+    with pytest.raises(InvalidSpecError, match="has already played 2 episodes"):
+        current.set_state(current.state())
+
+    class Forgetful:
+        def before(self, k, learner, q, losses):
+            pass
+
+        after = before
+
+    watched = Run(WORLD, make_learner("uniform", WORLD, 5), adversary, 5, watch=Forgetful())
+    with pytest.raises(InvalidSpecError, match="Forgetful has no state"):
+        watched.state()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from advmdp._checks import integer
 from advmdp.errors import InvalidSpecError
@@ -39,3 +39,12 @@ class Adversary:
 
     def observe(self, states: IntArray, actions: IntArray) -> None:
         """Be told the trajectory of the episode that ended; only reacting adversaries listen."""
+
+    def state(self) -> dict[str, Any]:
+        """What :meth:`observe` left behind, as a tree for :mod:`advmdp.storage`; oblivious adversaries have nothing."""
+        return {}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Go on from what :meth:`state` returned."""
+        if state:
+            raise NotImplementedError(f"{type(self).__name__} saves {sorted(state)} and should define set_state")

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import pandas as pd
@@ -16,19 +16,21 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from advmdp._checks import integer
 from advmdp._compiled import kernel
-from advmdp._summation import CompensatedSum
+from advmdp._summation import CompensatedSum, add_one
 from advmdp.adversaries import Adversary
 from advmdp.episodes import Episode, simulate
 from advmdp.errors import InvalidMDPError, InvalidSpecError
 from advmdp.layered import FloatArray, LayeredMDP
 from advmdp.learners import Learner
-from advmdp.occupancy import best_policy, check_policy, expected_loss, forward, worst_policy
+from advmdp.occupancy import best_policy, check_policy, expected_loss, forward, occupancy_measure, worst_policy
 from advmdp.registry import learners
 from advmdp.seeding import Stream, generator
 from advmdp.theory import bounds
 
 #: Rows per decade of episodes; the same episodes are logged whatever K is (and K itself).
 ROWS_PER_DECADE = 20
+#: A progress bar is told after this many episodes.
+PROGRESS_STRIDE = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +51,10 @@ class RunResult:
         The learner's options, such as ``radius_scale``: with any but the defaults, a result is not that of the theorem.
     seconds
         Time that the run took; not in the frame, which depends on the seeds alone.
+    policy, occupancy
+        That the last episode was played with, and its true occupancy measure.
+    mean_occupancy
+        The true occupancy measures of all K policies, averaged.
     """
 
     frame: pd.DataFrame
@@ -56,6 +62,9 @@ class RunResult:
     baselines: dict[str, float]
     options: dict[str, Any]
     seconds: float
+    policy: list[FloatArray]
+    occupancy: list[FloatArray]
+    mean_occupancy: list[FloatArray]
 
     @property
     def regret(self) -> FloatArray:
@@ -71,6 +80,17 @@ class Watcher(Protocol):
 
     def after(self, k: int, learner: Learner) -> None:
         """After that update."""
+
+
+@runtime_checkable
+class ResumableWatcher(Watcher, Protocol):
+    """One that can be saved with an interrupted run, as trees for :mod:`advmdp.storage`."""
+
+    def state(self) -> dict[str, Any]:
+        """What it saw so far."""
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
 
 
 def logged_episodes(episodes: int) -> list[int]:
@@ -116,32 +136,73 @@ def run(
     -----
     Memory grows with log K: for the comparator, the summed losses are kept at the logged episodes only.
     """
-    _check_fit(mdp, learner, adversary, episodes)
-    adversary.reset()
-    started = time.perf_counter()
-    layers = mdp.layers
-    data, offsets = mdp.flat_kernels
-    sizes, n_actions, horizon = layers.size_array, layers.n_actions, layers.horizon
-    rng = generator(seed, Stream.TRANSITIONS)
-
-    logged = logged_episodes(episodes)
-    summed_losses = np.empty((len(logged), layers.n_pairs))
-    losses_met = CompensatedSum(layers.n_pairs)
-    own_loss = CompensatedSum(1)
-    observed_loss = 0.0
-    rows: list[tuple[int, float, float, float]] = []
-
-    q = np.empty(layers.n_pairs)
-    policy: Sequence[FloatArray] | None = None
-    full_information = learner.feedback == "full"
+    current = Run(mdp, learner, adversary, episodes, seed, watch=watch)
     with _progress(episodes, progress) as advance:
-        for k in range(episodes):
+        while current.played < episodes:
+            current.play(PROGRESS_STRIDE)
+            advance(current.played)
+    return current.result()
+
+
+class Run:
+    """A run in progress: it can stop after any episode, be written to a file, and go on elsewhere, bit for bit.
+
+    The arguments are those of :func:`run`.  :meth:`play` plays, :meth:`result` tells when all episodes are played.
+    To go on from a :meth:`state`, build the same run anew (same world, learner, adversary, seeds) and give it to
+    :meth:`set_state`.
+    """
+
+    def __init__(
+        self,
+        mdp: LayeredMDP,
+        learner: Learner,
+        adversary: Adversary,
+        episodes: int,
+        seed: int = 0,
+        *,
+        watch: Watcher | None = None,
+    ) -> None:
+        _check_fit(mdp, learner, adversary, episodes)
+        adversary.reset()
+        self.mdp, self.learner, self.adversary, self.watch = mdp, learner, adversary, watch
+        self.episodes = episodes
+        #: Episodes played so far.
+        self.played = 0
+        #: Time spent in :meth:`play`, also before an interruption.
+        self.seconds = 0.0
+        self._rng = generator(seed, Stream.TRANSITIONS)
+        self._logged = logged_episodes(episodes)
+        self._rows: list[tuple[int, float, float, float]] = []
+        n_pairs = mdp.layers.n_pairs
+        self._summed_losses = np.empty((len(self._logged), n_pairs))
+        # The losses met, and behind them the expected loss suffered: without the error of long sums.
+        self._sums = CompensatedSum(n_pairs + 1)
+        self._occupancies = np.zeros(n_pairs)
+        self._observed_loss = 0.0
+        # The policy of the last episode and its true occupancy measure.
+        self._flat_policy = np.zeros(n_pairs)
+        self._q = np.zeros(n_pairs)
+
+    def play(self, count: int | None = None) -> None:
+        """Play ``count`` episodes more, or as many as are left."""
+        left = self.episodes - self.played
+        count = left if count is None else min(count, left)
+        started = time.perf_counter()
+        mdp, learner, adversary, watch = self.mdp, self.learner, self.adversary, self.watch
+        layers = mdp.layers
+        data, offsets = mdp.flat_kernels
+        sizes, n_actions, horizon = layers.size_array, layers.n_actions, layers.horizon
+        rng, sums, occupancies, q = self._rng, self._sums, self._occupancies, self._q
+        policy: Sequence[FloatArray] | None = None
+        full_information = learner.feedback == "full"
+        for k in range(self.played, self.played + count):
             if learner.policy is not policy:
                 flat_policy = layers.flatten(learner.policy, "policy")
                 check_policy(layers, flat_policy)
                 forward(data, offsets, sizes, n_actions, flat_policy, q)
                 # Only what cannot be changed in place may be recognised by its identity later.
                 policy = learner.policy if _is_constant(learner.policy) else None
+                self._flat_policy = flat_policy
             losses = _checked_losses(adversary, k)
             states = np.empty(horizon, dtype=np.int64)
             actions = np.empty(horizon, dtype=np.int64)
@@ -151,19 +212,17 @@ def run(
                 offsets,
                 sizes,
                 n_actions,
-                flat_policy,
+                self._flat_policy,
                 losses,
                 rng.random(2 * horizon),
                 states,
                 actions,
                 observed,
             )
-            expected = expected_loss_of(q, losses)
+            expected = account(q, losses, sums.total, sums.carry, occupancies)
             if expected < 0.0:
                 _reject_losses(adversary, k, losses)
-            losses_met.add(losses)
-            own_loss.add(np.array([expected]))
-            observed_loss += float(observed.sum())
+            self._observed_loss += float(observed.sum())
             if watch is not None:
                 watch.before(k, learner, q, losses)
             learner.update(Episode(states, actions, observed, losses if full_information else None, k))
@@ -171,34 +230,105 @@ def run(
                 watch.after(k, learner)
             if not adversary.oblivious:
                 adversary.observe(states, actions)
-            if k + 1 == logged[len(rows)]:
-                summed_losses[len(rows)] = losses_met.value
-                rows.append((k + 1, expected, float(own_loss.value[0]), observed_loss))
-            advance(k + 1)
+            self.played = k + 1
+            if self.played == self._logged[len(self._rows)]:
+                value = sums.value
+                self._summed_losses[len(self._rows)] = value[:-1]
+                self._rows.append((self.played, expected, float(value[-1]), self._observed_loss))
+        self.seconds += time.perf_counter() - started
 
-    best, best_total = best_policy(mdp, layers.split(losses_met.value))
-    forward(data, offsets, sizes, n_actions, layers.flatten(best), q)
-    frame = pd.DataFrame(rows, columns=["episode", "loss", "cumulative_loss", "observed_loss"])
-    frame["regret"] = frame["cumulative_loss"] - summed_losses @ q
-    frame["bound"] = [proved_bound(learner, count) for count in logged]
-    uniform = layers.split(np.full(layers.n_pairs, 1.0 / n_actions))
-    total_losses = layers.split(losses_met.value)
-    baselines = {
-        "best": best_total,
-        "uniform": expected_loss(mdp, uniform, total_losses),
-        "worst": worst_policy(mdp, total_losses)[1],
-    }
-    return RunResult(frame, best, baselines, learner.get_params(), time.perf_counter() - started)
+    def result(self) -> RunResult:
+        """What the run has to show, after its last episode."""
+        if self.played < self.episodes:
+            raise InvalidSpecError(
+                f"{self.played} of {self.episodes} episodes were played; the best policy in hindsight needs all"
+            )
+        mdp, layers = self.mdp, self.mdp.layers
+        total_losses = layers.split(self._sums.value[:-1])
+        best, best_total = best_policy(mdp, total_losses)
+        frame = pd.DataFrame(self._rows, columns=["episode", "loss", "cumulative_loss", "observed_loss"])
+        frame["regret"] = frame["cumulative_loss"] - self._summed_losses @ layers.flatten(occupancy_measure(mdp, best))
+        frame["bound"] = [proved_bound(self.learner, count) for count in self._logged]
+        uniform = layers.split(np.full(layers.n_pairs, 1.0 / layers.n_actions))
+        baselines = {
+            "best": best_total,
+            "uniform": expected_loss(mdp, uniform, total_losses),
+            "worst": worst_policy(mdp, total_losses)[1],
+        }
+        return RunResult(
+            frame,
+            best,
+            baselines,
+            self.learner.get_params(),
+            self.seconds,
+            layers.split(self._flat_policy),
+            layers.split(self._q.copy()),
+            layers.split(self._occupancies / self.episodes),
+        )
+
+    def state(self) -> dict[str, Any]:
+        """All that was accumulated so far, as a tree for :mod:`advmdp.storage`."""
+        watch = self._resumable_watch()
+        return {
+            "played": self.played,
+            "seconds": self.seconds,
+            "random": self._rng.bit_generator.state,
+            "rows": [list(row) for row in self._rows],
+            "summed_losses": self._summed_losses[: len(self._rows)].copy(),
+            "total": self._sums.total.copy(),
+            "carry": self._sums.carry.copy(),
+            "occupancies": self._occupancies.copy(),
+            "observed_loss": self._observed_loss,
+            "flat_policy": self._flat_policy.copy(),
+            "q": self._q.copy(),
+            "learner": self.learner.state(),
+            "adversary": self.adversary.state(),
+            "watch": None if watch is None else watch.state(),
+        }
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Go on from what :meth:`state` returned; this run must be new, and built as that one was."""
+        if self.played:
+            raise InvalidSpecError(f"the run has already played {self.played} episodes, should be new")
+        rows = [(int(k), float(loss), float(total), float(seen)) for k, loss, total, seen in state["rows"]]
+        self.played = integer(state["played"], "played", 0, ValueError)
+        if [row[0] for row in rows] != [count for count in self._logged if count <= self.played]:
+            raise ValueError(f"its rows do not fit {self.played} episodes played")
+        flat_vector = self.mdp.layers.flat_vector
+        self.seconds = float(state["seconds"])
+        self._rng.bit_generator.state = state["random"]
+        self._rows = rows
+        self._summed_losses[: len(rows)] = state["summed_losses"]
+        self._sums.total[:] = state["total"]
+        self._sums.carry[:] = state["carry"]
+        self._occupancies = flat_vector(state["occupancies"], "occupancies")
+        self._observed_loss = float(state["observed_loss"])
+        self._flat_policy = flat_vector(state["flat_policy"], "flat_policy")
+        self._q = flat_vector(state["q"], "q")
+        self.learner.set_state(state["learner"])
+        self.adversary.set_state(state["adversary"])
+        watch = self._resumable_watch()
+        if watch is not None:
+            watch.set_state(state["watch"])
+
+    def _resumable_watch(self) -> ResumableWatcher | None:
+        if self.watch is None or isinstance(self.watch, ResumableWatcher):
+            return self.watch
+        raise InvalidSpecError(f"{type(self.watch).__name__} has no state() and set_state(): it cannot be saved")
 
 
 @kernel
-def expected_loss_of(q: FloatArray, losses: FloatArray) -> float:
-    """<q, l>, or -1 if a loss is outside [0, 1]."""
+def account(q: FloatArray, losses: FloatArray, total: FloatArray, carry: FloatArray, occupancies: FloatArray) -> float:
+    """<q, l>, or -1 if a loss is outside [0, 1]; the sums grow by the losses and, last entry, by <q, l>."""
     expected = 0.0
     for i in range(q.size):
         if not 0.0 <= losses[i] <= 1.0:
             return -1.0
         expected += q[i] * losses[i]
+    for i in range(q.size):
+        occupancies[i] += q[i]
+        add_one(total, carry, i, losses[i])
+    add_one(total, carry, q.size, expected)
     return expected
 
 
@@ -240,7 +370,7 @@ def _is_constant(policy: Sequence[FloatArray]) -> bool:
 
 
 def _checked_losses(adversary: Adversary, k: int) -> FloatArray:
-    """The losses of episode k, of the right form; their values are looked at by :func:`expected_loss_of`."""
+    """The losses of episode k, of the right form; their values are looked at by :func:`account`."""
     losses = adversary.flat_losses(k)
     n_pairs = adversary.layers.n_pairs
     if (
@@ -267,7 +397,7 @@ def _reject_losses(adversary: Adversary, k: int, losses: FloatArray) -> None:
 
 @contextmanager
 def _progress(episodes: int, wanted: bool | None) -> Iterator[Callable[[int], None]]:
-    """A function to call after each episode; it draws a bar a few times per second, or does nothing."""
+    """A function to tell how many episodes are played; it draws a bar, or does nothing."""
     if not (sys.stderr.isatty() if wanted is None else wanted):
         yield lambda done: None
         return
@@ -275,10 +405,4 @@ def _progress(episodes: int, wanted: bool | None) -> Iterator[Callable[[int], No
     # On a terminal the bar disappears when it is full; in a log file its last state is kept.
     with Progress(*columns, console=Console(stderr=True), transient=sys.stderr.isatty()) as bar:
         task = bar.add_task("episodes", total=episodes)
-        stride = max(1, min(256, episodes // 100))
-
-        def advance(done: int) -> None:
-            if done % stride == 0 or done == episodes:
-                bar.update(task, completed=done)
-
-        yield advance
+        yield lambda done: bar.update(task, completed=done)

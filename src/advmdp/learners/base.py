@@ -173,6 +173,27 @@ class Learner(ABC):
         if state:
             raise NotImplementedError(f"{type(self).__name__} saves {sorted(state)} and should define _set_state")
 
+    def state(self) -> dict[str, Any]:
+        """What distinguishes this learner from a new one built with the same arguments, as a tree for storage."""
+        return {
+            "episodes_seen": self.episodes_seen,
+            "random": self._rng.bit_generator.state,
+            "policy": self._layers.flatten(self.policy),
+            "state": self._state(),
+        }
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Go on from what :meth:`state` returned; ValueError where it does not fit this learner."""
+        policy = self._layers.flat_vector(state["policy"], "policy")
+        check_policy(self._layers, policy)
+        self.episodes_seen = integer(state["episodes_seen"], "episodes_seen", 0, ValueError)
+        expected, found = set(self._state()), set(state["state"])
+        if expected != found:
+            raise ValueError(f"its state has {sorted(found)}, should have {sorted(expected)}")
+        self._set_state(state["state"])
+        self._set_policy(policy)
+        self._rng.bit_generator.state = state["random"]
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the learner to one file; the previous file stays until the new one is on the disk."""
         storage.write(
@@ -184,10 +205,7 @@ class Learner(ABC):
                 "episodes": self.episodes,
                 "seed": self.seed,
                 "options": self.get_params(),
-                "episodes_seen": self.episodes_seen,
-                "random": self._rng.bit_generator.state,
-                "policy": self._layers.flatten(self.policy),
-                "state": self._state(),
+                **self.state(),
             },
         )
 
@@ -201,16 +219,9 @@ def load_learner(path: str | os.PathLike[str]) -> Learner:
     try:
         problem = problem_from_tree(path, tree["problem"])
         # Compared before the learner is built: a small file cannot ask for a large learner.
-        policy = problem.layers.flat_vector(tree["policy"], "policy")
-        check_policy(problem.layers, policy)
+        problem.layers.flat_vector(tree["policy"], "policy")
         learner: Learner = learners.make(tree["name"], problem, tree["episodes"], seed=tree["seed"], **tree["options"])
-        learner.episodes_seen = integer(tree["episodes_seen"], "episodes_seen", 0, ValueError)
-        expected, found = set(learner._state()), set(tree["state"])
-        if expected != found:
-            raise ValueError(f"its state has {sorted(found)}, should have {sorted(expected)}")
-        learner._set_state(tree["state"])
-        learner._set_policy(policy)
-        learner._rng.bit_generator.state = tree["random"]
+        learner.set_state(tree)
     except (CorruptCheckpointError, MemoryError):
         raise
     except Exception as error:

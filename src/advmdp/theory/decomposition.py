@@ -103,6 +103,28 @@ class Decomposition:
         if self._played == self._logged[len(self._rows)]:
             self._rows.append(self._sums.value)
 
+    def state(self) -> dict[str, Any]:
+        """What was seen so far, as a tree for :mod:`advmdp.storage`, between two episodes."""
+        return {
+            "total": self._sums.total.copy(),
+            "carry": self._sums.carry.copy(),
+            "rows": [row.copy() for row in self._rows],
+            "covered": self._covered,
+            "played": self._played,
+            "step_size": self._step_size,
+            "exploration": self._exploration,
+            "entropy": self._entropy,
+        }
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Go on from what :meth:`state` returned, of one with the same arguments."""
+        self._sums.total[:] = state["total"]
+        self._sums.carry[:] = state["carry"]
+        self._rows = list(state["rows"])
+        self._covered, self._played = bool(state["covered"]), int(state["played"])
+        self._step_size, self._exploration = float(state["step_size"]), float(state["exploration"])
+        self._entropy = state["entropy"]
+
     @property
     def covered(self) -> bool:
         """Whether the true kernels were in the set of every episode: the event on which the lemmas hold."""
