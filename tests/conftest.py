@@ -116,9 +116,9 @@ def result_table(stats: dict[str, list[pytest.TestReport]]) -> str:
 @pytest.fixture(autouse=True)
 def registries_as_they_were():
     """What a test (or an example of the docs) registers is gone after it."""
-    from advmdp.registry import adversaries, learners, worlds
+    from advmdp.registry import adversaries, learners, natural_losses, worlds
 
-    registries = (worlds, adversaries, learners)
+    registries = (worlds, adversaries, learners, natural_losses)
     before = [dict(registry._entries) for registry in registries]
     yield
     for registry, entries in zip(registries, before, strict=True):

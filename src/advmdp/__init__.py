@@ -18,7 +18,8 @@ from advmdp.layered import (
     load_mdp,
 )
 from advmdp.learners import Learner, load_learner, make_learner
-from advmdp.registry import register_adversary, register_learner, register_world
+from advmdp.registry import register_adversary, register_learner, register_natural_losses, register_world
+from advmdp.scene import Scene
 from advmdp.worlds import make_world
 
 __version__ = "0.1.0"
@@ -35,6 +36,7 @@ __all__ = [
     "LinearMixtureMDP",
     "LinearMixtureModel",
     "RunResult",
+    "Scene",
     "TabularModel",
     "confidence",
     "errors",
@@ -47,6 +49,7 @@ __all__ = [
     "play",
     "register_adversary",
     "register_learner",
+    "register_natural_losses",
     "register_world",
     "run",
 ]

@@ -8,23 +8,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advmdp._checks import integer
+from advmdp._unroll import unroll as unroll_steps
 from advmdp.errors import InvalidMDPError
+from advmdp.scene import Scene
 
 FloatArray = NDArray[np.float64]
 
-#: Stands for "the episode is over" among the states of a layer.
-_OVER = -1
+# A state of a layer is (the environment's state, whether the episode is over); a random start comes before all.
+_START = "start"
+State = tuple[int, bool]
 
 
-def unroll(env: Any, horizon: int) -> tuple[list[FloatArray], list[FloatArray]]:
-    """Kernels and expected losses of ``horizon`` steps of a tabular environment."""
+def unroll(env: Any, horizon: int) -> tuple[list[FloatArray], list[FloatArray], Scene]:
+    """Kernels, expected losses and the names of states for ``horizon`` steps of a tabular environment."""
     base = getattr(env, "unwrapped", env)
     table = getattr(base, "P", None)
     if table is None:
         raise InvalidMDPError(f"{type(base).__name__} has no transition table P, should have one like FrozenLake's")
     integer(horizon, "horizon", 1, InvalidMDPError)
     n_actions = int(base.action_space.n)
-    start = _start(base, len(table))
     rewards = [
         float(reward) for actions in table.values() for outcomes in actions.values()
         for _, _, reward, _ in outcomes
@@ -33,62 +35,60 @@ def unroll(env: Any, horizon: int) -> tuple[list[FloatArray], list[FloatArray]]:
         raise InvalidMDPError(f"{type(base).__name__} has rewards that are not finite numbers")
     highest, lowest = max([0.0, *rewards]), min([0.0, *rewards])
     scale = (highest - lowest) or 1.0
-    idle = (highest - 0.0) / scale
 
-    kernels: list[FloatArray] = []
-    losses: list[FloatArray] = []
-    reached = [s for s in range(len(table)) if start[s] > 0.0]
-    if len(reached) > 1:
-        # A random start: a first layer of one state, whose actions all draw it, free of charge.
-        kernels.append(np.tile(start[reached], (1, n_actions, 1)))
-        losses.append(np.zeros((1, n_actions)))
-    for step in range(horizon):
-        following = _following(table, reached) if step < horizon - 1 else [_OVER]
-        place = {state: i for i, state in enumerate(following)}
-        kernel = np.zeros((len(reached), n_actions, len(following)))
-        loss = np.zeros((len(reached), n_actions))
-        for i, state in enumerate(reached):
-            for action in range(n_actions):
-                if state == _OVER:
-                    kernel[i, action, place[_OVER]] = 1.0
-                    loss[i, action] = idle
-                    continue
-                for probability, target, reward, terminated in table[state][action]:
-                    if probability == 0.0:
-                        continue
-                    over = terminated or step == horizon - 1
-                    kernel[i, action, place[_OVER if over else int(target)]] += probability
-                    loss[i, action] += probability * (highest - float(reward)) / scale
-        kernels.append(kernel)
-        losses.append(np.clip(loss, 0.0, 1.0))
-        reached = following
-    return kernels, losses
+    starts = _starts(base, len(table))
+
+    def step(state: Any, action: int) -> dict[State, float]:
+        if state == _START:
+            return {(first, False): probability for first, probability in starts.items()}
+        number, over = state
+        if over:
+            return {state: 1.0}
+        row: dict[State, float] = {}
+        for probability, target, _, terminated in table[number][action]:
+            key = (int(target), bool(terminated))
+            row[key] = row.get(key, 0.0) + float(probability)
+        return row
+
+    def loss(state: Any, action: int) -> float:
+        if state == _START:
+            return 0.0
+        number, over = state
+        if over:
+            return highest / scale  # no reward is reward 0
+        return sum(float(p) * (highest - float(reward)) / scale for p, _, reward, _ in table[number][action])
+
+    random_start = len(starts) > 1
+    # A random start: a first layer of one state, whose actions all draw it, free of charge.
+    first: Any = _START if random_start else (next(iter(starts)), False)
+    (kernels,), layers = unroll_steps(first, horizon + random_start, n_actions, [step])
+    losses = [
+        np.clip([[loss(state, action) for action in range(n_actions)] for state in layer], 0.0, 1.0) for layer in layers
+    ]
+    names = [[state if state == _START else state[0] for state in layer] for layer in layers]
+    over = [[state != _START and state[1] for state in layer] for layer in layers]
+    scene = Scene(states=[*names, ["end"]], details={"over": [*over, [True]]}, map=_map(base))
+    return kernels, losses, scene
 
 
-def _start(base: Any, n_states: int) -> FloatArray:
+def _starts(base: Any, n_states: int) -> dict[int, float]:
     """The distribution of the first state, from ``initial_state_distrib`` or the start of the environment."""
     start = getattr(base, "initial_state_distrib", None)
     if start is None:
-        start = np.zeros(n_states)
         first = getattr(base, "start_state_index", None)
         if first is None:
             raise InvalidMDPError(
                 f"{type(base).__name__} has neither initial_state_distrib nor start_state_index: where "
                 "do its episodes start?"
             )
-        start[int(first)] = 1.0
-    return np.asarray(start, dtype=np.float64)
+        return {int(first): 1.0}
+    return {state: float(start[state]) for state in range(n_states) if start[state] > 0.0}
 
 
-def _following(table: Any, states: list[int]) -> list[int]:
-    """The states that can follow, in increasing order, the end of the episode last."""
-    found: set[int] = set()
-    for state in states:
-        if state == _OVER:
-            found.add(_OVER)
-            continue
-        for outcomes in table[state].values():
-            for probability, target, _, terminated in outcomes:
-                if probability > 0.0:
-                    found.add(_OVER if terminated else int(target))
-    return sorted(found - {_OVER}) + ([_OVER] if _OVER in found else [])
+def _map(base: Any) -> list[str] | None:
+    """The letters of the cells, where the environment is FrozenLake's kind of map."""
+    letters = getattr(base, "desc", None)
+    if letters is None or np.shape(letters) != (getattr(base, "nrow", 0), getattr(base, "ncol", 0)):
+        return None
+    rows = ["".join(cell.decode() for cell in row) for row in np.asarray(letters, dtype="S1")]
+    return rows if set("".join(rows)) <= set("SFHG") else None

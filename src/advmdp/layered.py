@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from advmdp import storage
 from advmdp._checks import float_array, integer
 from advmdp.errors import CorruptCheckpointError, InvalidMDPError
+from advmdp.scene import Scene
 from advmdp.seeding import Stream, sequence
 
 FloatArray = NDArray[np.float64]
@@ -318,16 +319,20 @@ class LayeredMDP:
         List over layers 0..H-1 of arrays ``(S_h, A, S_{h+1})`` of next-state probabilities.  Rows must sum
         to one within 1e-9; what is left of the error is normalised away.  The same array object may stand in
         several layers: it is checked and stored once.
+    scene
+        What states and actions stand for; see :class:`advmdp.scene.Scene`.
     """
 
-    def __init__(self, kernels: Sequence[ArrayLike]) -> None:
+    def __init__(self, kernels: Sequence[ArrayLike], *, scene: Scene | None = None) -> None:
         arrays = _frozen_arrays(kernels, 3, "kernels")
         layers = Layers(layer_sizes(arrays, "kernels"), arrays[0].shape[1])
         checked = {id(array): _probability_rows(array, h) for h, array in _distinct(arrays)}
-        self._adopt(TabularModel(layers.sizes, layers.n_actions), [checked[id(a)] for a in arrays])
+        self._adopt(TabularModel(layers.sizes, layers.n_actions), [checked[id(a)] for a in arrays], scene)
 
-    def _adopt(self, model: TabularModel, kernels: Sequence[FloatArray]) -> None:
+    def _adopt(self, model: TabularModel, kernels: Sequence[FloatArray], scene: Scene | None) -> None:
         self._model = model
+        self._scene = Scene() if scene is None else scene
+        self._scene.check(model.layer_sizes, model.n_actions)
         self._kernel_buffer, self._kernel_offsets = _flatten_shared(kernels)
         views = {
             id(array): self._kernel_buffer[start : start + array.size].reshape(array.shape)
@@ -349,6 +354,11 @@ class LayeredMDP:
     def model(self) -> TabularModel:
         """What a learner of unknown dynamics may know of this world."""
         return self._model
+
+    @property
+    def scene(self) -> Scene:
+        """What states and actions stand for; empty unless it was given."""
+        return self._scene
 
     @property
     def layers(self) -> Layers:
@@ -391,7 +401,7 @@ class LayeredMDP:
         storage.write(path, "mdp", problem_tree(self))
 
     def _tree(self) -> dict[str, Any]:
-        return {"kernels": list(self._kernels)}
+        return {"kernels": list(self._kernels), "scene": self._scene.tree()}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(layer_sizes={self.layer_sizes}, n_actions={self.n_actions})"
@@ -420,8 +430,8 @@ class LayeredMDP:
         """
         from advmdp._gymnasium import unroll
 
-        kernels, losses = unroll(env, horizon)
-        return LayeredMDP(kernels), losses
+        kernels, losses, scene = unroll(env, horizon)
+        return LayeredMDP(kernels, scene=scene), losses
 
 
 class LinearMixtureMDP(LayeredMDP):
@@ -437,6 +447,8 @@ class LinearMixtureMDP(LayeredMDP):
         B; by default the largest norm of theta_0..theta_{H-2}, which tells learners that much of the truth.
     simplex, zeros_are_certain
         As in :class:`LinearMixtureModel`.
+    scene
+        What states and actions stand for; see :class:`advmdp.scene.Scene`.
     """
 
     def __init__(
@@ -447,6 +459,7 @@ class LinearMixtureMDP(LayeredMDP):
         simplex: bool = False,
         *,
         zeros_are_certain: bool = True,
+        scene: Scene | None = None,
     ) -> None:
         # Only the number of layers is compared here; the model checks the features themselves.
         if not isinstance(theta, Sequence | np.ndarray) or len(theta) != len(features):
@@ -480,7 +493,7 @@ class LinearMixtureMDP(LayeredMDP):
             else:
                 built[key] = _probability_rows(array @ vector, h, "the kernel <features, theta>", TOLERANCE)
                 kernels.append(built[key])
-        self._adopt(model, kernels)
+        self._adopt(model, kernels, scene)
 
     @property
     def model(self) -> LinearMixtureModel:
@@ -510,7 +523,11 @@ class LinearMixtureMDP(LayeredMDP):
 
     @classmethod
     def from_kernels(
-        cls, base_kernels: Sequence[Sequence[ArrayLike]], weights: Sequence[ArrayLike] | ArrayLike
+        cls,
+        base_kernels: Sequence[Sequence[ArrayLike]],
+        weights: Sequence[ArrayLike] | ArrayLike,
+        *,
+        scene: Scene | None = None,
     ) -> LinearMixtureMDP:
         """Mix d kernel lists with weights that are probability vectors: one ``(d,)``, or one per layer.
 
@@ -529,10 +546,10 @@ class LinearMixtureMDP(LayeredMDP):
             if not (np.isfinite(row).all() and row.min() >= 0 and abs(row.sum() - 1) <= TOLERANCE):
                 raise InvalidMDPError(f"weights of layer {h} are {row}, should be non-negative and sum to 1")
         theta = [scale * row for scale, row in zip(scales, table, strict=True)]
-        return cls(features, theta, bound=max(scales), simplex=True)
+        return cls(features, theta, bound=max(scales), simplex=True, scene=scene)
 
     def _tree(self) -> dict[str, Any]:
-        return {**self.model._tree(), "theta": list(self._theta)}
+        return {**self.model._tree(), "theta": list(self._theta), "scene": self._scene.tree()}
 
 
 def load_mdp(path: str | os.PathLike[str]) -> LayeredMDP:
@@ -556,6 +573,8 @@ def problem_from_tree(path: str | os.PathLike[str], tree: dict[str, Any]) -> Any
 def _rebuild(path: str | os.PathLike[str], tree: dict[str, Any], classes: dict[str, Any]) -> Any:
     arguments = {key: value for key, value in tree.items() if key != "class"}
     try:
+        if "scene" in arguments:
+            arguments["scene"] = Scene(**arguments["scene"])
         return classes[tree["class"]](**arguments)
     except MemoryError:
         raise

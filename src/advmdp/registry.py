@@ -1,7 +1,8 @@
 """Names for worlds, adversaries and learners: ours, and those that other packages add.
 
 A user's class or function joins a registry by decorator, ``@register_world("my-world")``, or by an entry
-point of their package in the group ``advmdp.worlds``, ``advmdp.adversaries`` or ``advmdp.learners``.
+point of their package in the group ``advmdp.worlds``, ``advmdp.adversaries``, ``advmdp.learners`` or
+``advmdp.natural_losses``.
 """
 
 from __future__ import annotations
@@ -17,13 +18,15 @@ from advmdp.errors import InvalidSpecError
 
 T = TypeVar("T", bound=Callable[..., Any])
 
+_PLURALS = {"adversary": "adversaries", "natural losses": "natural_losses"}
+
 
 class Registry(Generic[T]):
     """A table from names to the functions or classes that build what is named."""
 
     def __init__(self, kind: str, positional: int) -> None:
         self.kind = kind
-        self.group = f"advmdp.{'adversaries' if kind == 'adversary' else kind + 's'}"
+        self.group = f"advmdp.{_PLURALS.get(kind, kind + 's')}"
         # Arguments that come before the options of an entry.
         self._positional = positional
         self._entries: dict[str, T] = {}
@@ -103,6 +106,10 @@ worlds: Registry[Callable[..., Any]] = Registry("world", positional=0)
 adversaries: Registry[Callable[..., Any]] = Registry("adversary", positional=2)
 learners: Registry[Callable[..., Any]] = Registry("learner", positional=2)
 
+#: What a kind of world costs by nature, under the name that its :class:`advmdp.scene.Scene` gives.
+natural_losses: Registry[Callable[..., Any]] = Registry("natural losses", positional=2)
+
 register_world = worlds.register
 register_adversary = adversaries.register
 register_learner = learners.register
+register_natural_losses = natural_losses.register

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from advmdp import Adversary, InvalidMDPError, InvalidSpecError, make_adversary, make_world
+from advmdp import Adversary, InvalidMDPError, InvalidSpecError, make_adversary, make_world, storage
 from advmdp.registry import adversaries
 
-WORLD = make_world("grid", height=3, width=4)
+WORLD = make_world("frozen-lake", map=["SFH", "FFG"], horizon=4)
 OPTIONS = [
+    ("natural-losses", {}),
     ("fixed", {}),
     ("stochastic", {}),
     ("stochastic", {"distribution": "beta"}),
@@ -38,7 +39,7 @@ def test_losses_depend_on_the_seed_and_not_on_k(name, options):
 
 
 def test_a_fixed_table_is_the_one_given():
-    table = [np.full((n, 2), 0.25) for n in WORLD.layer_sizes[:-1]]
+    table = [np.full((n, WORLD.n_actions), 0.25) for n in WORLD.layer_sizes[:-1]]
     adversary = make_adversary("fixed", WORLD, 5, losses=table)
     assert all((t == 0.25).all() for t in adversary.losses(3))
     table[1][0, 1] = 1.5
@@ -60,10 +61,10 @@ def test_stochastic_losses_have_their_means(distribution):
 
 
 def test_beta_losses_with_extreme_means_are_constant():
-    means = [np.zeros((n, 2)) for n in WORLD.layer_sizes[:-1]]
+    means = [np.zeros((n, WORLD.n_actions)) for n in WORLD.layer_sizes[:-1]]
     means[0][0, 1] = 1.0
     adversary = make_adversary("stochastic", WORLD, 9, means=means, distribution="beta")
-    assert adversary.losses(7)[0].tolist() == [[0.0, 1.0]]
+    assert adversary.losses(7)[0].tolist() == [[0.0, 1.0, 0.0, 0.0]]
 
 
 def test_switching_changes_exactly_every_period():
@@ -100,7 +101,7 @@ def test_a_seed_is_needed_so_that_losses_can_be_repeated(name, seed):
         make_adversary(name, WORLD, 5, seed=seed)
 
 
-@pytest.mark.parametrize("name", ["stochastic", "switching"])
+@pytest.mark.parametrize("name", ["stochastic", "switching", "natural-losses"])
 def test_there_is_no_episode_before_the_first(name):
     with pytest.raises(InvalidSpecError, match="episode is -1, should be an integer >= 0"):
         make_adversary(name, WORLD, 5).flat_losses(-1)
@@ -109,8 +110,72 @@ def test_there_is_no_episode_before_the_first(name):
 def test_a_user_may_define_losses_as_ragged_lists():
     class Mine(Adversary):
         def losses(self, k):
-            return [np.full((n, 2), k / 10) for n in self.layers.sizes[:-1]]
+            return [np.full((n, WORLD.n_actions), k / 10) for n in self.layers.sizes[:-1]]
 
     assert (Mine(WORLD, 5).flat_losses(3) == 0.3).all()
     with pytest.raises(NotImplementedError, match="should define losses or flat_losses"):
         Adversary(WORLD, 5).flat_losses(0)
+
+
+def walk(adversary, learner_seed, episodes):
+    """The losses that an adversary charges a learner who walks at random."""
+    rng = np.random.default_rng(learner_seed)
+    seen = []
+    for k in range(episodes):
+        seen.append(adversary.flat_losses(k).copy())
+        states = [int(rng.integers(size)) for size in WORLD.layer_sizes[:-1]]
+        adversary.observe(np.array(states), rng.integers(WORLD.n_actions, size=WORLD.horizon))
+    return np.array(seen)
+
+
+def test_adaptive_losses_depend_on_the_past_only():
+    one, two = (make_adversary("adaptive", WORLD, 30, seed=4) for _ in range(2))
+    same = walk(one, 1, 10)
+    np.testing.assert_array_equal(walk(two, 1, 10), same)
+    # The same past, then another future: the next table is the same, later ones are not.
+    np.testing.assert_array_equal(one.flat_losses(10), two.flat_losses(10))
+    states = np.zeros(WORLD.horizon, dtype=int)
+    one.observe(states, np.zeros(WORLD.horizon, dtype=int))
+    two.observe(states, np.ones(WORLD.horizon, dtype=int))
+    assert not np.array_equal(one.flat_losses(11), two.flat_losses(11))
+    assert same.min() >= 0
+    assert same.max() <= 1
+
+
+def test_adaptive_raises_what_was_visited_most():
+    adversary = make_adversary("adaptive", WORLD, 30, strength=1.0)
+    assert (adversary.flat_losses(0) == 0).all()
+    for action in (0, 0, 1):
+        adversary.observe(np.zeros(WORLD.horizon, dtype=int), np.full(WORLD.horizon, action))
+    for table in adversary.losses(3):
+        assert table[0, 0] == 1.0
+        assert 0.0 < table[0, 1] < 1.0
+        assert (table[0, 2:] == 0).all()
+    adversary.reset()
+    assert (adversary.flat_losses(0) == 0).all()
+
+
+def test_losses_that_react_are_known_for_the_next_episode_only():
+    with pytest.raises(InvalidSpecError, match="episode 3 is asked for after 0 were observed"):
+        make_adversary("adaptive", WORLD, 30).flat_losses(3)
+
+
+def test_an_interrupted_run_goes_on_with_the_same_losses(tmp_path):
+    whole = walk(make_adversary("adaptive", WORLD, 30, seed=2), 7, 20)
+    first, second = (make_adversary("adaptive", WORLD, 30, seed=2) for _ in range(2))
+    walk(first, 7, 12)
+    storage.write(tmp_path / "state.npz", "adversary", first.state())
+    second.set_state(storage.read(tmp_path / "state.npz", "adversary"))
+    np.testing.assert_array_equal(second.flat_losses(12), whole[12])
+    assert make_adversary("fixed", WORLD, 30).state() == {}
+    with pytest.raises(NotImplementedError, match=r"Fixed saves \['observed', 'usage'\] and should define set_state"):
+        make_adversary("fixed", WORLD, 30).set_state(first.state())
+
+
+def test_a_world_without_natural_losses_says_so():
+    with pytest.raises(InvalidSpecError, match=r"this LinearMixtureMDP has no natural losses .* for: frozen-lake"):
+        make_adversary("natural-losses", make_world("random-mixture"), 10)
+    with pytest.raises(
+        InvalidSpecError, match=r"natural losses 'frozen-lake' has no option 'x'; it has: drift, period"
+    ):
+        make_adversary("natural-losses", WORLD, 10, x=1)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from advmdp.adversaries import natural
+from advmdp.adversaries.adaptive import Adaptive, Reacting
 from advmdp.adversaries.base import Adversary
 from advmdp.adversaries.fixed import Fixed
 from advmdp.adversaries.stochastic import Stochastic
@@ -11,7 +13,17 @@ from advmdp.adversaries.switching import Switching
 from advmdp.layered import LayeredMDP, TabularModel
 from advmdp.registry import adversaries
 
-__all__ = ["Adversary", "Fixed", "Stochastic", "Switching", "adversaries", "make_adversary"]
+__all__ = [
+    "Adaptive",
+    "Adversary",
+    "Fixed",
+    "Reacting",
+    "Stochastic",
+    "Switching",
+    "adversaries",
+    "make_adversary",
+    "natural",
+]
 
 
 def make_adversary(

@@ -6,9 +6,9 @@ from typing import Any
 
 from advmdp.layered import LayeredMDP
 from advmdp.registry import worlds
-from advmdp.worlds import grid, random_mixture
+from advmdp.worlds import frozen_lake, grid, random_mixture, routing
 
-__all__ = ["grid", "make_world", "random_mixture", "worlds"]
+__all__ = ["frozen_lake", "grid", "make_world", "random_mixture", "routing", "worlds"]
 
 
 def make_world(name: str, **options: Any) -> LayeredMDP:

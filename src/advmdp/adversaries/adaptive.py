@@ -1,0 +1,104 @@
+"""Losses that react: what past trajectories used most becomes dear."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from advmdp._checks import integer
+from advmdp.adversaries.base import Adversary
+from advmdp.errors import InvalidSpecError
+from advmdp.layered import FloatArray, IntArray, LayeredMDP, TabularModel
+from advmdp.registry import register_adversary
+from advmdp.seeding import Stream, generator
+
+
+class Reacting(Adversary):
+    """Remembers how often each pair was used of late: the base of adversaries that react.
+
+    After each episode u <- (1 - 1/m) u + (1/m) 1{pair visited}, with ``memory`` m: a moving average in [0, 1] of *past*
+    trajectories.  A subclass defines :meth:`_react`.
+    """
+
+    oblivious = False
+
+    def __init__(self, mdp: LayeredMDP | TabularModel, episodes: int, memory: int) -> None:
+        super().__init__(mdp, episodes)
+        self._rate = 1.0 / integer(memory, "memory", 1, InvalidSpecError)
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all trajectories."""
+        self._observed = 0
+        self._usage = np.zeros(self.layers.n_pairs)
+
+    def observe(self, states: IntArray, actions: IntArray) -> None:
+        """Take note of the trajectory of the episode that ended."""
+        horizon = self.layers.horizon
+        here, taken = np.asarray(states)[:horizon], np.asarray(actions)
+        visited = np.zeros(self.layers.n_pairs)
+        visited[self.layers.pair_offsets[:horizon] + here * self.layers.n_actions + taken] = 1.0
+        self._usage = self._usage + self._rate * (visited - self._usage)
+        self._observed += 1
+
+    def flat_losses(self, k: int) -> FloatArray:
+        """The losses of the episode that comes next, which must be number k."""
+        if k != self._observed:
+            raise InvalidSpecError(
+                f"episode {k} is asked for after {self._observed} were observed: losses that react are known for "
+                f"episode {self._observed} only"
+            )
+        return self._react(k, self._usage)
+
+    def _react(self, k: int, usage: FloatArray) -> FloatArray:
+        """The losses of episode k, from how much each pair was used before."""
+        raise NotImplementedError
+
+    def state(self) -> dict[str, Any]:
+        """How many episodes were observed, and the usage."""
+        return {"observed": self._observed, "usage": self._usage.copy()}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+        usage = self.layers.loss_table(self.layers.flat_vector(state["usage"], "usage"), "usage")
+        self._observed = integer(state["observed"], "observed", 0, InvalidSpecError)
+        self._usage = usage
+
+
+@register_adversary("adaptive")
+class Adaptive(Reacting):
+    """Raises the losses of the pairs that past trajectories visited most.
+
+    loss = (1 - strength) base + strength * usage / (largest usage of the layer), the base drawn once, uniformly.  It
+    depends on the past only, and draws nothing after its construction.
+
+    Parameters
+    ----------
+    strength
+        Share of the loss that reacts, in [0, 1].
+    memory
+        Episodes over which usage is averaged.
+    """
+
+    def __init__(
+        self,
+        mdp: LayeredMDP | TabularModel,
+        episodes: int,
+        *,
+        strength: float = 0.5,
+        memory: int = 100,
+        seed: int = 0,
+    ) -> None:
+        if not 0.0 <= strength <= 1.0:
+            raise InvalidSpecError(f"strength is {strength}, should be in [0, 1]")
+        super().__init__(mdp, episodes, memory)
+        self._strength = float(strength)
+        self._base = generator(seed, Stream.ADVERSARY).random(self.layers.n_pairs)
+
+    def _react(self, k: int, usage: FloatArray) -> FloatArray:
+        highest = np.maximum.reduceat(usage, self.layers.pair_offsets[:-1])
+        per_pair = np.repeat(highest, np.diff(self.layers.pair_offsets))
+        raised = np.divide(usage, per_pair, out=np.zeros_like(usage), where=per_pair > 0.0)
+        losses: FloatArray = (1.0 - self._strength) * self._base + self._strength * raised
+        return losses

@@ -1,0 +1,57 @@
+"""The losses that come with a world: every practical world says what its steps cost, and how that changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from advmdp._checks import integer
+from advmdp.adversaries.base import Adversary
+from advmdp.errors import InvalidSpecError
+from advmdp.layered import FloatArray, LayeredMDP, TabularModel
+from advmdp.registry import natural_losses, register_adversary
+from advmdp.seeding import Stream, generator
+
+
+@register_adversary("natural-losses")
+def natural(mdp: LayeredMDP | TabularModel, episodes: int, *, seed: int = 0, **options: Any) -> Adversary:
+    """The losses of the world itself: costs that drift, congestion that reacts, prices that switch.
+
+    Options are those of the world's losses; the file of the world describes them.  A world of yours names its own in
+    its scene; see :func:`advmdp.register_natural_losses`.
+    """
+    name = mdp.scene.natural_losses if isinstance(mdp, LayeredMDP) else None
+    if name is None:
+        raise InvalidSpecError(
+            f"this {type(mdp).__name__} has no natural losses (its scene names none); there are natural losses for: "
+            f"{', '.join(natural_losses.names())}"
+        )
+    adversary: Adversary = natural_losses.make(name, mdp, episodes, seed=seed, **options)
+    return adversary
+
+
+class Waves:
+    """Signals in [-1, 1] that drift smoothly: each the mean of two sines of random phase.
+
+    The two periods are in the golden ratio, so that no signal repeats itself.  Episode k is computed at once.
+    """
+
+    def __init__(self, count: int, period: float, seed: int) -> None:
+        if not 0.0 < period < np.inf:
+            raise InvalidSpecError(f"period is {period}, should be a number of episodes > 0")
+        self._phases = generator(seed, Stream.ADVERSARY).random((2, count)) * (2.0 * np.pi)
+        self._speeds = 2.0 * np.pi / period * np.array([[1.0], [(1.0 + np.sqrt(5.0)) / 2.0]])
+
+    def at(self, k: int) -> FloatArray:
+        """All signals in episode k."""
+        integer(k, "episode", 0, InvalidSpecError)
+        signals: FloatArray = np.sin(self._speeds * k + self._phases).mean(axis=0)
+        return signals
+
+
+def amplitude(value: float, what: str) -> float:
+    """``value`` if it is a number in [0, 1]."""
+    if not 0.0 <= value <= 1.0:
+        raise InvalidSpecError(f"{what} is {value}, should be in [0, 1]")
+    return float(value)

@@ -1,0 +1,232 @@
+"""Routing through a network whose links fail in groups.
+
+It stands for sending traffic (packets, lorries, calls) from a source to a target, hop by hop: the action is the link
+asked for.  Links share risks, as cables in one duct do: when the duct is cut, all its links are down at once, and
+traffic that asked for one of them leaves the node by its next link that works (local repair).  All up is one
+scenario, each cut duct another; which scenario an hour belongs to is an unknown mixture of these known kernels.
+Delays by nature: free-flow times, raised by a daily rhythm of other people's traffic and by what we sent ourselves.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from advmdp._checks import integer
+from advmdp._unroll import Step, unroll
+from advmdp.adversaries import Reacting
+from advmdp.adversaries.natural import amplitude
+from advmdp.errors import InvalidSpecError
+from advmdp.layered import FloatArray, LayeredMDP, LinearMixtureMDP
+from advmdp.registry import register_natural_losses, register_world
+from advmdp.scene import Scene
+from advmdp.seeding import Stream, generator
+
+Link = tuple[str, str]
+
+
+@register_world("routing")
+def routing(
+    *,
+    stages: int = 5,
+    width: int = 8,
+    outages: Sequence[float] = (0.15, 0.1, 0.05),
+    graph: Any = None,
+    source: Hashable | None = None,
+    target: Hashable | None = None,
+    hops: int | None = None,
+    seed: int = 0,
+) -> LinearMixtureMDP:
+    """Hop by hop from a source to a target, over links that fail in groups.
+
+    Parameters
+    ----------
+    stages, width
+        Of the network that is built if no graph is given: stages of ``width`` routers between source and target, each
+        with links to the (at most three) nearest routers of the next stage.  The source is at half width.
+    outages
+        Probability that each group of links is down; what is left to 1 is the scenario with all links up.
+        d is one more than their number.
+    graph
+        A directed networkx graph, or a list of links ``[from, to]``; then ``source`` and ``target`` are needed.  A link
+        may have the attributes ``risk`` (the number of its group; by default drawn) and ``delay`` (its free-flow time,
+        > 0; by default drawn).
+    source, target
+        Nodes of the graph.
+    hops
+        Length of an episode; by default the number of hops of the shortest path plus 2.  Who arrives earlier waits at
+        the target.  With the network that is built it is ``stages + 1``.
+    seed
+        Of the groups and delays that are not given.
+    """
+    shares = [float(share) for share in outages]
+    if not shares or min(shares) < 0.0 or sum(shares) > 1.0 + 1e-12:
+        raise InvalidSpecError(f"outages is {list(outages)}, should be probabilities that sum to at most 1")
+    if graph is None:
+        if (source, target, hops) != (None, None, None):
+            raise InvalidSpecError("source, target and hops belong to a graph of yours: give graph as well")
+        links = _staged(stages, width)
+        start, end, horizon = "source", "target", stages + 1
+        attributes: dict[Link, dict[str, Any]] = {link: {} for link in links}
+    else:
+        attributes = _links(graph)
+        links = list(attributes)
+        start, end = str(source), str(target)
+        horizon = _hops(links, start, end, hops)
+    rng = generator(seed, Stream.WORLD)
+    groups = rng.integers(len(shares), size=len(links))
+    delays = rng.uniform(0.3, 1.0, size=len(links))
+    for number, link in enumerate(links):
+        risk = attributes[link].get("risk", groups[number])
+        groups[number] = integer(risk, f"risk of link {link}", 0, InvalidSpecError)
+        if groups[number] >= len(shares):
+            raise InvalidSpecError(f"risk of link {link} is {groups[number]}, outages has {len(shares)} groups")
+        delays[number] = float(attributes[link].get("delay", delays[number]))
+        if not 0.0 < delays[number] < np.inf:
+            raise InvalidSpecError(f"delay of link {link} is {delays[number]}, should be a number > 0")
+    group = dict(zip(links, groups.tolist(), strict=True))
+
+    # What can be asked for at a node depends on how many hops are left; states are (hop, node) until layers are built.
+    left = _hops_to(links, end)
+    out: dict[str, list[str]] = {}
+    for tail, head in links:
+        out.setdefault(tail, []).append(head)
+    n_actions = max(len(heads) for heads in out.values())
+
+    def heads(hop: int, node: str) -> list[str]:
+        viable = [head for head in out.get(node, []) if left.get(head, horizon) <= horizon - hop - 1]
+        return [end] if node == end else viable
+
+    def scenario(down: int) -> Step:
+        def step(state: tuple[int, str], action: int) -> dict[tuple[int, str], float]:
+            hop, node = state
+            choice = heads(hop, node)
+            asked = action % len(choice)
+            # The link asked for, or else the next one of this node that works; if none does, crews restore it first.
+            tried = [choice[(asked + turn) % len(choice)] for turn in range(len(choice))]
+            works = [head for head in tried if node == end or group[node, head] != down]
+            return {(hop + 1, (works or tried)[0]): 1.0}
+
+        return step
+
+    kernels, layers = unroll((0, start), horizon, n_actions, [scenario(down) for down in range(-1, len(shares))])
+    numbers = {link: number for number, link in enumerate(links)}
+    asked = [
+        [numbers.get((node, choice[action % len(choice)]), -1) for action in range(n_actions)]
+        for layer in layers
+        for hop, node in layer
+        for choice in [heads(hop, node)]
+    ]
+    scene = Scene(
+        states=[*([node for _, node in layer] for layer in layers), [end]],
+        actions=[f"link {number}" for number in range(n_actions)],
+        natural_losses="routing",
+        details={"links": [list(link) for link in links], "asked": np.array(asked).ravel(), "delays": delays},
+    )
+    return LinearMixtureMDP.from_kernels(kernels, [max(1.0 - sum(shares), 0.0), *shares], scene=scene)
+
+
+def _staged(stages: int, width: int) -> list[Link]:
+    """Stages of routers; each has links to the router straight ahead and its neighbours."""
+    integer(stages, "stages", 1, InvalidSpecError)
+    integer(width, "width", 2, InvalidSpecError)
+    names = [[f"{stage + 1}{_letter(place)}" for place in range(width)] for stage in range(stages)]
+    links: list[Link] = []
+    places = [(width - 1) // 2]
+    for here, there in itertools.pairwise([["source"] * width, *names]):
+        for place in places:
+            first = min(max(place - 1, 0), max(width - 3, 0))
+            links += [(here[place], head) for head in there[first : first + 3]]
+        places = list(range(width))
+    return links + [(name, "target") for name in names[-1]]
+
+
+def _letter(place: int) -> str:
+    return chr(ord("a") + place) if place < 26 else f"_{place}"
+
+
+def _links(graph: Any) -> dict[Link, dict[str, Any]]:
+    """The links of a networkx graph or of a list, with their attributes; nodes by their names."""
+    if hasattr(graph, "edges"):
+        if not graph.is_directed():
+            graph = graph.to_directed()
+        found = {(str(tail), str(head)): dict(data) for tail, head, data in graph.edges(data=True)}
+    else:
+        try:
+            found = {(str(tail), str(head)): {} for tail, head in graph}
+        except (TypeError, ValueError) as error:
+            raise InvalidSpecError(f"graph is no networkx graph, and no list of links [from, to]: {error}") from error
+    if not found:
+        raise InvalidSpecError("graph has no links")
+    return found
+
+
+def _hops_to(links: Sequence[Link], end: str) -> dict[str, int]:
+    """Hops of the shortest path from each node to the target."""
+    left = {end: 0}
+    frontier = [end]
+    while frontier:
+        frontier = [tail for tail, head in links if head in frontier and tail not in left]
+        left.update(dict.fromkeys(frontier, max(left.values()) + 1))
+    return left
+
+
+def _hops(links: Sequence[Link], start: str, end: str, hops: int | None) -> int:
+    nodes = {node for link in links for node in link}
+    for what, node in (("source", start), ("target", end)):
+        if node not in nodes:
+            raise InvalidSpecError(f"{what} is {node!r}, should be one of the nodes {sorted(nodes)}")
+    shortest = _hops_to(links, end).get(start)
+    if not shortest:
+        raise InvalidSpecError(f"no path of links leads from {start!r} to {end!r}")
+    return integer(shortest + 2 if hops is None else hops, "hops", shortest, InvalidSpecError)
+
+
+@register_natural_losses("routing")
+class Congestion(Reacting):
+    """Delay of the link asked for, by the road engineers' formula: free-flow time * (1 + 0.15 v^4).
+
+    v is volume over capacity: other people's traffic, which follows the hour (each link with its own rush hour), plus
+    ours, a moving average of how often past episodes asked for the link.  v stays in [0, 2], and delays are divided by
+    the largest that is possible, so losses lie in [0, 1].  Waiting at the target is free.
+
+    Parameters
+    ----------
+    hours
+        Episodes per day: the period of the rhythm.
+    reaction
+        How much of v is ours at most, in [0, 1] (1: half of it).
+    memory
+        Episodes over which our own use is averaged.
+    """
+
+    def __init__(
+        self,
+        mdp: LayeredMDP,
+        episodes: int,
+        *,
+        hours: int = 24,
+        reaction: float = 1.0,
+        memory: int = 50,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(mdp, episodes, memory)
+        self._hours = integer(hours, "hours", 1, InvalidSpecError)
+        self._reaction = amplitude(reaction, "reaction")
+        details = mdp.scene.details
+        self._link = np.asarray(details["asked"])
+        delays = np.asarray(details["delays"], dtype=np.float64)
+        # Number -1 is the last entry: no link, no delay.
+        self._free = np.append(delays / (delays.max() * (1.0 + 0.15 * 2.0**4)), 0.0)
+        # Rush hours cluster: most links peak within a few hours of one another.
+        self._rush = np.append(generator(seed, Stream.ADVERSARY).normal(0.35, 0.1, size=delays.size), 0.0)
+
+    def _react(self, k: int, usage: FloatArray) -> FloatArray:
+        others = 0.5 + 0.5 * np.cos(2.0 * np.pi * (k / self._hours - self._rush))
+        ours = np.bincount(self._link + 1, weights=usage, minlength=self._free.size)
+        volume = others + self._reaction * np.minimum(np.append(ours[1:], 0.0), 1.0)
+        losses: FloatArray = (self._free * (1.0 + 0.15 * volume**4))[self._link]
+        return np.minimum(losses, 1.0)
