@@ -4,6 +4,7 @@ from advmdp import confidence, errors, occupancy
 from advmdp.adversaries import Adversary, make_adversary
 from advmdp.episodes import Episode, play
 from advmdp.errors import (
+    ConcurrentUseError,
     CorruptCheckpointError,
     InvalidEpisodeError,
     InvalidMDPError,
@@ -26,6 +27,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Adversary",
+    "ConcurrentUseError",
     "CorruptCheckpointError",
     "Episode",
     "InvalidEpisodeError",

@@ -1,4 +1,4 @@
-"""Every error that bad input can cause; each is a ``ValueError`` whose message says what is wrong,
+"""Every error that a caller can cause; those of bad input are ``ValueError``s whose message says what is wrong,
 where, and what would be right."""
 
 from __future__ import annotations
@@ -18,3 +18,7 @@ class InvalidSpecError(ValueError):
 
 class CorruptCheckpointError(ValueError):
     """A file that is truncated, altered, or not one of ours."""
+
+
+class ConcurrentUseError(RuntimeError):
+    """One learner used by two threads at once; it is left as the first of them makes it."""

@@ -13,12 +13,14 @@ import numpy as np
 
 from advmdp import storage
 from advmdp._checks import integer
+from advmdp.confidence.misspecification import Misspecification, MixtureEvidence
 from advmdp.episodes import CheckedEpisode, Episode, check_episode, draw
-from advmdp.errors import CorruptCheckpointError, InvalidEpisodeError, InvalidSpecError
+from advmdp.errors import ConcurrentUseError, CorruptCheckpointError, InvalidEpisodeError, InvalidSpecError
 from advmdp.layered import (
     FloatArray,
     LayeredMDP,
     Layers,
+    LinearMixtureModel,
     TabularModel,
     problem_from_tree,
     problem_tree,
@@ -72,6 +74,9 @@ class Learner(ABC):
         self.seed = seed
         self.episodes_seen = 0
         self._rng = generator(seed, Stream.LEARNER)
+        self._evidence: MixtureEvidence | None = None
+        if isinstance(problem, LinearMixtureModel) and issubclass(self.needs, LinearMixtureModel):
+            self._evidence = MixtureEvidence.empty(problem)
         self._flat_policy = np.empty(0)
         self._policy: tuple[FloatArray, ...] = ()
 
@@ -97,6 +102,8 @@ class Learner(ABC):
 
     def act(self, layer: int, state: int) -> int:
         """Draw an action for a state from the policy, with the learner's own random stream."""
+        if "_busy" in self.__dict__:
+            raise self._in_use()
         integer(layer, "layer", 0, InvalidEpisodeError)
         integer(state, "state", 0, InvalidEpisodeError)
         if layer >= self._layers.horizon:
@@ -126,14 +133,26 @@ class Learner(ABC):
                 f"far, the next index is {self.episodes_seen}"
             )
         before, random = self.__dict__.copy(), self._rng.bit_generator.state
+        # One atomic operation, so that of two threads only one gets through; not a lock, which could not be copied.
+        if self.__dict__.setdefault("_busy", token := object()) is not token:
+            raise self._in_use()
         try:
             self._learn(checked)
+            if self._evidence is not None:
+                self._evidence = self._evidence.add(checked.states, checked.actions)
             self.episodes_seen += 1
         except BaseException:
             self.__dict__.clear()
             self.__dict__.update(before)
             self._rng.bit_generator.state = random
             raise
+        finally:
+            self.__dict__.pop("_busy", None)
+
+    def _in_use(self) -> ConcurrentUseError:
+        return ConcurrentUseError(
+            f"learner {self.name!r} is being updated by another thread: give it to one thread alone"
+        )
 
     @abstractmethod
     def _learn(self, episode: CheckedEpisode) -> None:
@@ -151,6 +170,15 @@ class Learner(ABC):
                 "on learning, but the proved bound ends here",
                 stacklevel=4,
             )
+
+    def misspecification(self, level: float = 0.05) -> Misspecification | None:
+        """Whether the transitions so far contradict the mixture model: a test that may be asked at any time.
+
+        If reality is a mixture, the probability that this *ever* raises its alarm is at most ``level``, however often
+        it is asked and whatever policies are played.  None for learners that assume no mixture.  See
+        :mod:`advmdp.confidence.misspecification`.
+        """
+        return None if self._evidence is None else self._evidence.weigh(level)
 
     def regret_bound(self, episodes: int) -> float:
         """A proved bound on the regret after that many episodes, for authors who have one; NaN otherwise.
@@ -180,6 +208,7 @@ class Learner(ABC):
             "random": self._rng.bit_generator.state,
             "policy": self._layers.flatten(self.policy),
             "state": self._state(),
+            "evidence": None if self._evidence is None else self._evidence.tree(),
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
@@ -191,11 +220,17 @@ class Learner(ABC):
         if expected != found:
             raise ValueError(f"its state has {sorted(found)}, should have {sorted(expected)}")
         self._set_state(state["state"])
+        if self._evidence is not None:
+            self._evidence = MixtureEvidence.from_tree(self._evidence.null.model, state["evidence"])
+            if self._evidence.episodes != self.episodes_seen:
+                raise ValueError(f"its evidence is of {self._evidence.episodes} episodes")
         self._set_policy(policy)
         self._rng.bit_generator.state = state["random"]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the learner to one file; the previous file stays until the new one is on the disk."""
+        if "_busy" in self.__dict__:
+            raise self._in_use()
         storage.write(
             path,
             "learner",

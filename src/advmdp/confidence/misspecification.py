@@ -1,0 +1,410 @@
+"""Is reality a mixture at all?  A test that may be looked at after every episode.
+
+The null hypothesis of a layer is that its transitions come from *some* kernel <phi, theta> of the model, the same in
+all episodes.  The evidence against it is the ratio
+
+    E = prod_b numerator_b / sup_theta prod_i <phi(s'_i | s_i, a_i), theta>,
+
+one factor b for every visited pair (s, a).  A numerator is the probability that a forecaster gave to the next states
+seen at that pair, each forecast made before its transition, by a forecaster who believes with some prior probability
+that the row of this pair is free (Krichevsky and Trofimov's Dirichlet(1/2) forecasts), and otherwise in the best
+mixture of an earlier moment.  The prior is 1/2 or one over the number of pairs, both at once in equal parts: good for
+models that are wrong everywhere, and for those that are wrong in one place.
+
+Under the null hypothesis prod numerator / prod <phi, theta*> is a martingale with mean one whatever the policy, and E
+is smaller, so by Ville's inequality P(E ever reaches 1 / level) <= level.  The mean over layers of such processes is
+one too, which gives the alarm for all layers together.  Nothing needs to be decided beforehand: not how often one
+looks, not how many episodes there will be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import log
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import linprog
+from scipy.special import gammaln, logsumexp
+
+from advmdp._checks import float_array, integer
+from advmdp.errors import InvalidMDPError, InvalidSpecError
+from advmdp.layered import LinearMixtureModel
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+#: Probabilities of the null are raised by this much: the supremum stays finite, and can only become larger.
+SLACK = 1e-9
+#: The forecaster never gives less to a possible transition.
+LEAST_FORECAST = 1e-12
+#: The forecaster's mixture is fitted anew when the number of episodes has grown by this factor.
+EPOCH_GROWTH = 1.25
+#: The forecaster's mixture is pulled inside as by this many imaginary transitions per coordinate (Dirichlet's prior).
+PRIOR_COUNTS = 0.5
+#: The same for the supremum; small, since the barrier only serves to compute it.
+BARRIER = 1e-3
+#: Episodes that may wait before they are counted; bounds the memory between two fits.
+MAX_WAITING = 1024
+
+
+@dataclass(frozen=True, eq=False)
+class Misspecification:
+    """What the transitions so far say against the model.
+
+    Attributes
+    ----------
+    log_e
+        Log of the e-value of each layer 0..H-2; large means that no parameter explains its transitions.
+    evidence
+        The same by pair, a list over these layers of ``(S_h, A)``: how much better the forecaster did there than
+        the best mixture for the whole layer.  Tells where the model is wrong; only the sums are tests.
+    episodes
+        How many episodes were looked at.
+    level
+        The probability of a false alarm, ever.
+    """
+
+    log_e: FloatArray
+    evidence: list[FloatArray]
+    episodes: int
+    level: float
+
+    @property
+    def log_e_total(self) -> float:
+        """Log of the mean e-value of all layers."""
+        return float(logsumexp(self.log_e) - np.log(self.log_e.size)) if self.log_e.size else 0.0
+
+    @property
+    def alarm(self) -> bool:
+        """Whether the model is rejected."""
+        return self.log_e_total >= -log(self.level)
+
+    @property
+    def layers(self) -> list[int]:
+        """Layers that are rejected one by one, at ``level`` for all of them together."""
+        return [h for h, value in enumerate(self.log_e) if value >= log(self.log_e.size / self.level)]
+
+    def __str__(self) -> str:
+        verdict = f"rejected in layers {self.layers}" if self.layers else "rejected" if self.alarm else "not rejected"
+        return (
+            f"mixture model {verdict} at level {self.level:g} after {self.episodes} episodes "
+            f"(log e-value {self.log_e_total:.2f}, alarm from {-log(self.level):.2f})"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class MixtureEvidence:
+    """Collects transitions, and weighs them when asked.  A value: adding an episode returns a new one.
+
+    Adding an episode only keeps its trajectory; counting, forecasting and fitting are done for many at a time.
+    Forecasts depend on the episodes before the current *epoch* alone, so that doing them late changes nothing.
+    """
+
+    null: Null
+    episodes: int
+    #: States and actions of the episodes that were not counted yet.
+    waiting: tuple[tuple[IntArray, IntArray], ...]
+    #: Transitions that were counted: their numbers, in increasing order, and how often each was seen.
+    triples: IntArray
+    counts: IntArray
+    #: Log-probability of the counted transitions by the forecaster's mixture, per pair.
+    forecast: FloatArray
+    #: The forecaster's parameters in this epoch, and the number of episodes with which it ends.
+    fitted: FloatArray | None
+    next_fit: int
+
+    @classmethod
+    def empty(cls, model: LinearMixtureModel) -> MixtureEvidence:
+        """Before the first episode."""
+        none = np.empty(0, dtype=np.int64)
+        return cls(Null(model), 0, (), none, none, np.zeros(model.layers.n_pairs), None, 1)
+
+    def add(self, states: IntArray, actions: IntArray) -> MixtureEvidence:
+        """The evidence with one more episode."""
+        before = self
+        if self.episodes >= self.next_fit:
+            counted = self._counted()
+            fitted = np.array([counted._likely(h) for h in range(self.null.tested)])
+            fitted = fitted.reshape(self.null.tested, self.null.model.dim)
+            next_fit = int(np.ceil(EPOCH_GROWTH * (self.episodes + 8)))
+            before = replace(counted, fitted=fitted, next_fit=next_fit)
+        elif len(self.waiting) >= MAX_WAITING:
+            before = self._counted()
+        episode = (states.copy(), actions.copy())
+        return replace(before, waiting=(*before.waiting, episode), episodes=self.episodes + 1)
+
+    def weigh(self, level: float = 0.05) -> Misspecification:
+        """What the episodes so far say."""
+        if not 0.0 < level < 1.0:
+            raise InvalidSpecError(f"level is {level!r}, should be a probability in (0, 1)")
+        counted = self._counted()
+        log_e, evidence = np.zeros(self.null.tested), []
+        for h in range(self.null.tested):
+            parameter, excess = counted._fit(h)
+            pairs, rows, counts = counted._seen(h)
+            likelihood = np.zeros(self.null.possible(h).shape[0])
+            np.add.at(likelihood, pairs, counts * np.log(rows @ parameter + SLACK))
+            free, mixture = counted._forecasters(h)
+            # Per pair, log of the mean of both, weighted by the prior of a free row; then the mean over the priors.
+            by_prior = [
+                np.logaddexp(np.log(prior) + free, np.log1p(-prior) + mixture) for prior in (0.5, 1.0 / (free.size + 1))
+            ]
+            log_e[h] = np.logaddexp(*(a.sum() for a in by_prior)) - np.log(2.0) - likelihood.sum() - excess
+            evidence.append((by_prior[0] - likelihood).reshape(-1, self.null.model.n_actions))
+        return Misspecification(log_e, evidence, self.episodes, level)
+
+    # ------------------------------------------------------------------------------ numerator
+
+    def _forecasters(self, h: int) -> tuple[FloatArray, FloatArray]:
+        """Log-probability of what was seen at each pair of layer h, by a free row and by the earlier mixtures."""
+        pairs, _, counts = self._seen(h)
+        width = self.null.possible(h).sum(axis=1)
+        totals = np.bincount(pairs, counts, width.size)
+        # Krichevsky and Trofimov: the Dirichlet(1/2) probability of the sequence, which its counts determine.
+        free = gammaln(width / 2.0) - gammaln(totals + width / 2.0)
+        np.add.at(free, pairs, gammaln(counts + 0.5) - gammaln(0.5))
+        return free, self.null.model.layers.split(self.forecast)[h].ravel()
+
+    def _counted(self) -> MixtureEvidence:
+        """The same with all transitions counted, and what the forecaster gave them added up."""
+        if not self.waiting:
+            return self
+        states = np.array([s for s, _ in self.waiting])
+        actions = np.array([a for _, a in self.waiting])
+        forecast, layers = self.forecast.copy(), self.null.model.layers
+        numbers = [self.triples]
+        for h in range(self.null.tested):
+            pairs, nexts = states[:, h] * layers.n_actions + actions[:, h], states[:, h + 1]
+            visited, which = np.unique(pairs, return_inverse=True)
+            table = self._forecasts(h, visited)
+            np.add.at(forecast, layers.pair_offsets[h] + pairs, np.log(table[which, nexts]))
+            numbers.append(self.null.first_triple[h] + pairs * layers.sizes[h + 1] + nexts)
+        triples, which = np.unique(np.concatenate(numbers), return_inverse=True)
+        counts = np.bincount(which[self.triples.size :], minlength=triples.size)
+        counts[which[: self.triples.size]] += self.counts
+        return replace(self, waiting=(), triples=triples, counts=counts, forecast=forecast)
+
+    def _forecasts(self, h: int, pairs: IntArray) -> FloatArray:
+        """The forecaster's mixture at some pairs of layer h: rows over next states that sum to one."""
+        parameter = self.null.families[h].centre if self.fitted is None else self.fitted[h]
+        probabilities = np.maximum(self.null.rows(h)[pairs] @ parameter, LEAST_FORECAST)
+        rows = np.where(self.null.possible(h)[pairs], probabilities, 0.0)
+        return np.asarray(rows / rows.sum(axis=1, keepdims=True), dtype=np.float64)
+
+    # ---------------------------------------------------------------------------- denominator
+
+    def _seen(self, h: int) -> tuple[IntArray, FloatArray, IntArray]:
+        """Distinct transitions of layer h: pair, features, count."""
+        begin, end = self.null.first_triple[h : h + 2]
+        first, last = np.searchsorted(self.triples, [begin, end])
+        pairs, nexts = np.divmod(self.triples[first:last] - begin, self.null.model.layer_sizes[h + 1])
+        return pairs, self.null.rows(h)[pairs, nexts], self.counts[first:last]
+
+    def _fit(self, h: int) -> tuple[FloatArray, float]:
+        """The likeliest parameter of layer h, and a bound on what any other gains over it (in nats)."""
+        _, rows, counts = self._seen(h)
+        return self.null.families[h].likeliest(rows, counts.astype(np.float64))
+
+    def _likely(self, h: int) -> FloatArray:
+        """What the forecaster believes in: the likeliest parameter of layer h, kept away from the boundary."""
+        _, rows, counts = self._seen(h)
+        return self.null.families[h].climb(rows, counts.astype(np.float64), PRIOR_COUNTS)
+
+    # ---------------------------------------------------------------------------- persistence
+
+    def tree(self) -> dict[str, Any]:
+        """For a checkpoint; episodes that wait are saved as they are, so that resuming changes no bit."""
+        horizon = self.null.model.horizon
+        return {
+            "episodes": self.episodes,
+            "waiting_states": np.array([s for s, _ in self.waiting], dtype=np.int64).reshape(-1, horizon),
+            "waiting_actions": np.array([a for _, a in self.waiting], dtype=np.int64).reshape(-1, horizon),
+            "triples": self.triples,
+            "counts": self.counts,
+            "forecast": self.forecast,
+            "fitted": self.fitted,
+            "next_fit": self.next_fit,
+        }
+
+    @classmethod
+    def from_tree(cls, model: LinearMixtureModel, tree: dict[str, Any]) -> MixtureEvidence:
+        """Read what :meth:`tree` wrote, or raise ValueError where it makes no sense."""
+        null, layers = Null(model), model.layers
+        episodes = integer(tree["episodes"], "episodes", 0, ValueError)
+        states = _indices(tree["waiting_states"], "waiting_states", (None, layers.horizon), np.array(layers.sizes[:-1]))
+        actions = _indices(tree["waiting_actions"], "waiting_actions", states.shape, layers.n_actions)
+        triples = _indices(tree["triples"], "triples", (None,), null.first_triple[-1])
+        counts = _indices(tree["counts"], "counts", triples.shape, episodes + 1)
+        if np.any(np.diff(triples) <= 0) or np.any(counts < 1):
+            raise ValueError("triples are not in increasing order, or some count is zero")
+        if counts.sum() != null.tested * (episodes - len(states)):
+            raise ValueError(f"counts do not add up to the transitions of {episodes - len(states)} episodes")
+        forecast = layers.flat_vector(tree["forecast"], "forecast")
+        if not np.all((forecast <= 1e-6) & np.isfinite(forecast)):
+            raise ValueError("forecast holds something that is not the log of a probability")
+        fitted = None if tree["fitted"] is None else float_array(tree["fitted"], "fitted", ValueError)
+        if fitted is not None and (fitted.shape != (null.tested, model.dim) or not np.isfinite(fitted).all()):
+            raise ValueError(f"fitted of shape {fitted.shape}: wrong shape, or entries that are not finite")
+        waiting = tuple(zip(states, actions, strict=True))
+        next_fit = integer(tree["next_fit"], "next_fit", 1, ValueError)
+        return cls(null, episodes, waiting, triples, counts, forecast, fitted, next_fit)
+
+
+class Null:
+    """The model seen as a null hypothesis; nothing here changes with the data."""
+
+    def __init__(self, model: LinearMixtureModel) -> None:
+        self.model = model
+        #: Layers with a transition to test: all but the last, which is deterministic.
+        self.tested = model.horizon - 1
+        sizes = np.array(model.layer_sizes, dtype=np.int64)
+        triples = sizes[:-1] * model.n_actions * sizes[1:]
+        #: Number of the first transition (s, a, s') of each tested layer, and how many there are in all.
+        self.first_triple: IntArray = np.append(0, np.cumsum(triples[: self.tested]))
+
+    def rows(self, h: int) -> FloatArray:
+        """Features of layer h, shape (pairs, next states, d)."""
+        features = self.model.features[h]
+        return features.reshape(-1, *features.shape[2:])
+
+    def possible(self, h: int) -> NDArray[np.bool_]:
+        """Which transitions of layer h can happen, shape (pairs, next states)."""
+        masks, shape = self.model.possible, self.rows(h).shape[:2]
+        return np.ones(shape, dtype=bool) if masks is None else masks[h].reshape(shape)
+
+    @cached_property
+    def families(self) -> list[_Family]:
+        """The kernels of each tested layer; built when first needed, since it may take a linear programme."""
+        known: dict[int, _Family] = {}  # layers may share one array of features
+        for features in self.model.features[: self.tested]:
+            if id(features) not in known:
+                known[id(features)] = _Family(features, self.model.simplex)
+        return [known[id(features)] for features in self.model.features[: self.tested]]
+
+
+class _Family:
+    """The parameters of one layer that make every row a distribution: { theta: sums theta = 1, rows theta >= 0 }.
+
+    With ``simplex`` the rows are theta itself.  The norm bound B is left out: a larger family can only make the
+    supremum larger, and the test more careful.
+    """
+
+    def __init__(self, features: FloatArray, simplex: bool) -> None:
+        dim = features.shape[3]
+        sums = features.sum(axis=2).reshape(-1, dim)
+        rows = np.eye(dim) if simplex else features.reshape(-1, dim)
+        rows = rows[(rows != 0.0).any(axis=1)]
+        # Coordinates in which some row changes; the others are never seen.
+        _, values, directions = np.linalg.svd(rows, full_matrices=False)
+        span = directions[values > 1e-10 * values[0]]
+        particular: FloatArray = span.T @ np.linalg.lstsq(sums @ span.T, np.ones(len(sums)), rcond=None)[0]
+        _, values, directions = np.linalg.svd(sums @ span.T, full_matrices=True)
+        rank = int((values > 1e-10 * values[0]).sum())
+        #: An orthonormal basis, as columns, of the changes that keep all sums.
+        self._basis: FloatArray = span.T @ directions[rank:].T
+        self._rows = rows
+        self._simplex = simplex
+        self._particular = particular
+        #: The parameter whose smallest row entry is largest.
+        self.centre = np.full(dim, particular.sum() / dim) if simplex else self._chebyshev()
+
+    def _chebyshev(self) -> FloatArray:
+        """Maximise t subject to rows (particular + basis z) >= t, t <= 1."""
+        width = self._basis.shape[1]
+        result = linprog(
+            np.append(np.zeros(width), -1.0),
+            A_ub=np.column_stack([-self._rows @ self._basis, np.ones(len(self._rows))]),
+            b_ub=self._rows @ self._particular,
+            bounds=[(None, None)] * width + [(None, 1.0)],
+        )
+        if result.x is None or result.x[-1] < -SLACK / 2:
+            raise InvalidMDPError("no parameter of the model makes every row of some layer a distribution")
+        return np.asarray(self._particular + self._basis @ result.x[:-1], dtype=np.float64)
+
+    def _largest(self, gradient: FloatArray) -> float:
+        """max of <gradient, theta> over the family."""
+        if self._simplex:
+            return float(self.centre.sum() * gradient.max())
+        if self._basis.shape[1] == 0:
+            return float(gradient @ self._particular)
+        result = linprog(
+            -(self._basis.T @ gradient),
+            A_ub=-self._rows @ self._basis,
+            b_ub=np.maximum(self._rows @ self._particular, 0.0) + SLACK,
+            bounds=(None, None),
+        )
+        return np.inf if result.fun is None else float(gradient @ self._particular) - float(result.fun)
+
+    def likeliest(self, rows: FloatArray, counts: FloatArray) -> tuple[FloatArray, float]:
+        """Maximise sum_i N_i log(<a_i, theta> + slack) by a barrier method.
+
+        The bound on what is missing needs no assumption on how well that went: by Jensen's inequality
+        f(theta') - f(theta) <= n log( sum_i (N_i / n) (<a_i, theta'> + slack) / (<a_i, theta> + slack) ), and the
+        largest value of the right side over the family is a linear programme.
+        """
+        total = float(counts.sum())
+        if total == 0.0:
+            return self.centre, 0.0
+        theta = self.climb(rows, counts, BARRIER)
+        ratios = counts / total / (rows @ theta + SLACK)
+        best = self._largest(rows.T @ ratios) + SLACK * float(ratios.sum())
+        return theta, max(total * log(best), 0.0)
+
+    def climb(self, rows: FloatArray, counts: FloatArray, barrier: float) -> FloatArray:
+        """Maximise sum_i N_i log(<a_i, theta> + slack) + (barrier d / n_rows) sum_j log(<rows_j, theta> + slack)."""
+        theta = self.centre
+        if not self._basis.shape[1]:
+            return theta
+        stacked = np.concatenate([rows, self._rows])
+        moves = stacked @ self._basis
+        final = barrier * theta.size / len(self._rows)
+        weight = max(float(counts.sum()) / len(self._rows), final)
+        value = stacked @ theta + SLACK
+        while True:
+            weights = np.concatenate([counts, np.full(len(self._rows), weight)])
+            for _ in range(30):
+                scaled = weights / value
+                gradient = moves.T @ scaled
+                hessian = (moves * (scaled / value)[:, None]).T @ moves
+                direction = np.linalg.lstsq(hessian, gradient, rcond=None)[0]
+                decrement = float(gradient @ direction)
+                change = moves @ direction
+                # Damped by the Newton decrement: stays inside, since the objective is self-concordant.
+                least = float(min(weights.min(), 1.0))
+                step = 1.0 / (1.0 + np.sqrt(max(decrement, 0.0) / least)) if decrement > 0.25 * least else 1.0
+                step = min(step, 0.9 / max(float(np.max(-change / value)), 1e-300))
+                longer = self._search(weights, value, change, step)
+                theta = theta + longer * (self._basis @ direction)
+                value = stacked @ theta + SLACK
+                if decrement < 1e-3 * weight:
+                    break
+            if weight <= final:
+                return theta
+            weight = max(weight / 10.0, final)
+
+    @staticmethod
+    def _search(weights: FloatArray, value: FloatArray, change: FloatArray, step: float) -> float:
+        """Double a safe step while the objective grows and no row comes near zero."""
+        gain = float(weights @ np.log1p(step * change / value))
+        while True:
+            longer = 2.0 * step
+            if longer > 1.0 or np.min(value + longer * change) <= 0.05 * np.min(value):
+                return step
+            next_gain = float(weights @ np.log1p(longer * change / value))
+            if next_gain <= gain:
+                return step
+            step, gain = longer, next_gain
+
+
+def _indices(value: Any, what: str, shape: Sequence[int | None], below: Any) -> IntArray:
+    array = np.asarray(value)
+    fits = array.ndim == len(shape) and all(n in (None, m) for n, m in zip(shape, array.shape, strict=True))
+    if array.dtype != np.int64 or not fits:
+        raise ValueError(f"{what} is {array.dtype} of shape {array.shape}, should be int64 of shape {tuple(shape)}")
+    if np.any(array < 0) or np.any(array >= below):
+        raise ValueError(f"{what} has an entry out of range")
+    return array

@@ -1,0 +1,90 @@
+"""A learner belongs to one thread: a second one is refused, and does no harm."""
+
+from __future__ import annotations
+
+import copy
+import threading
+
+import numpy as np
+import pytest
+
+from advmdp import ConcurrentUseError, make_learner, make_world
+from advmdp.episodes import Episode, play
+from advmdp.learners import Uniform
+
+
+@pytest.fixture
+def held_up(monkeypatch):
+    """A learner in the middle of an update in another thread, and what lets that update go on."""
+    world = make_world("random-mixture", layer_sizes=(1, 3, 3, 1))
+    learner = make_learner("uniform", world, 10)
+    inside, go_on = threading.Event(), threading.Event()
+
+    def wait(self, episode):
+        inside.set()
+        assert go_on.wait(10.0)
+
+    monkeypatch.setattr(Uniform, "_learn", wait)
+    episode = Episode([0, 0, 0], [0, 0, 0], [0.5, 0.5, 0.5])
+    thread = threading.Thread(target=learner.update, args=(episode,))
+    thread.start()
+    assert inside.wait(10.0)
+    yield learner, episode
+    go_on.set()
+    thread.join()
+    assert learner.episodes_seen == 1
+    learner.update(episode)  # and it can be used again
+    assert learner.episodes_seen == 2
+
+
+def test_an_update_during_an_update_is_refused(held_up):
+    learner, episode = held_up
+    with pytest.raises(ConcurrentUseError, match="'uniform' is being updated by another thread"):
+        learner.update(episode)
+    assert learner.episodes_seen == 0
+
+
+def test_acting_during_an_update_is_refused(held_up):
+    learner, _ = held_up
+    with pytest.raises(ConcurrentUseError):
+        learner.act(0, 0)
+
+
+def test_saving_during_an_update_is_refused(held_up, tmp_path):
+    learner, _ = held_up
+    with pytest.raises(ConcurrentUseError):
+        learner.save(tmp_path / "learner.npz")
+    assert not list(tmp_path.iterdir())
+
+
+def test_of_many_threads_each_update_is_done_whole_or_refused():
+    world = make_world("random-mixture", layer_sizes=(1, 3, 3, 1))
+    learner = make_learner("vlsuob-reps", world, 1000)
+    losses = [np.full((size, world.n_actions), 0.5) for size in (1, 3, 3)]
+    played = play(world, learner.policy, losses, np.random.default_rng(0))
+    done, refused = [], []
+
+    def tell() -> None:
+        for _ in range(20):
+            try:
+                learner.update(played)
+                done.append(1)
+            except ConcurrentUseError:
+                refused.append(1)
+
+    threads = [threading.Thread(target=tell) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(done) + len(refused) == 80
+    assert learner.episodes_seen == len(done)
+
+
+def test_a_learner_can_still_be_copied():
+    world = make_world("random-mixture", layer_sizes=(1, 3, 3, 1))
+    learner = make_learner("vlsuob-reps", world, 10)
+    twin = copy.deepcopy(learner)
+    episode = Episode([0, 0, 0], [0, 0, 0], [0.5, 0.5, 0.5])
+    twin.update(episode)
+    assert (learner.episodes_seen, twin.episodes_seen) == (0, 1)
