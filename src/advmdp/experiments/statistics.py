@@ -25,6 +25,9 @@ RUN = [*GROUP, "seed"]
 #: Of every interval in this module.
 CONFIDENCE = 0.95
 
+#: Regret per episode below which it is rounding, not regret.
+ROUNDING = 1e-9
+
 
 def mean_and_interval(values: ArrayLike, confidence: float = CONFIDENCE) -> tuple[float, float]:
     """Mean and half-width of its Student-t interval; NaN half-width for a single value.
@@ -37,6 +40,15 @@ def mean_and_interval(values: ArrayLike, confidence: float = CONFIDENCE) -> tupl
         return float(array.mean()), float("nan")
     quantile = stats.t.ppf(0.5 + confidence / 2.0, array.size - 1)
     return float(array.mean()), float(quantile * stats.sem(array))
+
+
+def mean_curves(frame: pd.DataFrame, column: str = "regret") -> pd.DataFrame:
+    """Mean of a column over seeds at every logged episode, and the half-width of its Student-t interval."""
+    _check_columns(frame)
+    groups = frame.dropna(subset=[column]).groupby([*GROUP, "episode"], sort=False)[column]
+    table = groups.agg(["mean", "sem", "count"]).reset_index()
+    table["half_width"] = stats.t.ppf(0.5 + CONFIDENCE / 2.0, (table["count"] - 1).replace(0, np.nan)) * table["sem"]
+    return table.drop(columns="sem").rename(columns={"count": "seeds"})
 
 
 def last_rows(frame: pd.DataFrame) -> pd.DataFrame:
@@ -142,7 +154,7 @@ def performance_profile(frame: pd.DataFrame, reference: str = "uniform") -> pd.D
     if reference not in set(last["learner"]):
         raise InvalidSpecError(f"reference {reference!r} is not in the frame; its learners are {learners_of(frame)}")
     wide = last.pivot(index=[*PROBLEM, "seed"], columns="learner", values="regret")[learners_of(frame)].dropna()
-    wide = wide[wide[reference] > 0.0]
+    wide = wide[wide[reference] > ROUNDING]
     rows = []
     for learner in wide.columns if len(wide) else []:
         curve = stats.ecdf(wide[learner] / wide[reference]).cdf
@@ -161,7 +173,7 @@ def learners_of(frame: pd.DataFrame) -> list[str]:
 def _power_law(run: pd.DataFrame, since: float) -> tuple[float, float]:
     """Slope and offset of log regret over log episode."""
     tail = run[run["episode"] >= since * run["episode"].max()]
-    if tail["episode"].nunique() < 2 or (tail["regret"] <= 0.0).any():
+    if tail["episode"].nunique() < 2 or (tail["regret"] <= ROUNDING * tail["episode"]).any():
         return np.nan, np.nan
     fit = stats.linregress(np.log(tail["episode"]), np.log(tail["regret"]))
     return float(fit.slope), float(fit.intercept)

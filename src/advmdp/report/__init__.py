@@ -1,7 +1,31 @@
-"""Figures of results."""
+"""Figures of results, and the report of an experiment."""
 
 from __future__ import annotations
 
-from advmdp.report.figures import comparison_figure, plot_regret
+from advmdp.report.figures import (
+    comparison_figure,
+    make_styles,
+    plot_decomposition,
+    plot_growth,
+    plot_occupancy,
+    plot_policy,
+    plot_profile,
+    plot_regret,
+    plot_regret_over_sqrt,
+    plot_upper_occupancy,
+    plot_width,
+)
 
-__all__ = ["comparison_figure", "plot_regret"]
+__all__ = [
+    "comparison_figure",
+    "make_styles",
+    "plot_decomposition",
+    "plot_growth",
+    "plot_occupancy",
+    "plot_policy",
+    "plot_profile",
+    "plot_regret",
+    "plot_regret_over_sqrt",
+    "plot_upper_occupancy",
+    "plot_width",
+]

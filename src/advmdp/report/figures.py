@@ -1,60 +1,298 @@
-"""Matplotlib figures; functions that draw one panel take the axes to draw on."""
+"""Matplotlib figures; functions that draw one panel take the axes to draw on and change nothing else.
+
+A panel of curves takes a frame of runs on one world against one adversary, and draws means over seeds with bands: the
+95% Student-t intervals of :mod:`advmdp.experiments.statistics`.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, StrMethodFormatter
+from numpy.typing import ArrayLike
+from scipy.optimize import isotonic_regression
 
-from advmdp.experiments.statistics import mean_and_interval
+from advmdp.errors import InvalidSpecError
+from advmdp.experiments.statistics import ROUNDING, growth_exponents, learners_of, mean_curves, performance_profile
+from advmdp.theory.decomposition import TERMS
 
-#: Okabe and Ito's palette, which colour-blind readers can tell apart; line styles repeat the message.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-STYLES = ("-", "--", "-.", ":")
+#: Okabe and Ito's palette, which colour-blind readers can tell apart; the dashes repeat the message.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#000000", "#CC79A7", "#E69F00", "#56B4E9")
+DASHES: tuple[tuple[float, ...], ...] = ((), (5.0, 2.0), (5.0, 2.0, 1.0, 2.0), (1.2, 1.2))
 
 
-def plot_regret(ax: Axes, frame: pd.DataFrame) -> None:
-    """Mean regret of each learner over the episodes, with a band: the 95% Student-t interval over seeds.
+class Style(NamedTuple):
+    """How the curve of one learner looks; dashes are lengths on and off, in line widths."""
 
-    ``frame`` needs the columns learner, seed, episode and regret, for one world and adversary.
-    """
-    for number, (learner, runs) in enumerate(frame.groupby("learner", sort=False)):
-        summary = runs.groupby("episode")["regret"].apply(mean_and_interval)
-        mean = [value for value, _ in summary]
-        half = [0.0 if width != width else width for _, width in summary]
-        colour = COLOURS[number % len(COLOURS)]
-        episodes = summary.index.to_numpy()
-        ax.plot(
-            episodes,
-            mean,
-            color=colour,
-            linestyle=STYLES[number % len(STYLES)],
-            linewidth=1.8,
-            label=str(learner),
-        )
-        low = [m - h for m, h in zip(mean, half, strict=True)]
-        high = [m + h for m, h in zip(mean, half, strict=True)]
-        ax.fill_between(episodes, low, high, color=colour, alpha=0.2, linewidth=0)
-    ax.set_xlabel("episodes")
+    colour: str
+    dashes: tuple[float, ...]
+
+
+#: Learner -> style.  Made once for all panels of a figure, so that a learner looks the same in each.
+Styles = Mapping[str, Style]
+
+
+def make_styles(names: Iterable[str]) -> dict[str, Style]:
+    """A style for every name; the first 28 differ."""
+    distinct = dict.fromkeys(names)
+    return {name: Style(COLOURS[i % len(COLOURS)], DASHES[i % len(DASHES)]) for i, name in enumerate(distinct)}
+
+
+# --------------------------------------------------------------------------------------- curves of learners
+
+
+def plot_regret(ax: Axes, frame: pd.DataFrame, styles: Styles | None = None) -> None:
+    """Mean regret of each learner over the episodes, with its band."""
+    _plot_curves(ax, frame, "regret", styles)
     ax.set_ylabel("regret")
+    _count_ticks(ax)
+
+
+def plot_regret_over_sqrt(ax: Axes, frame: pd.DataFrame, styles: Styles | None = None) -> None:
+    """Regret over the square root of the episodes: flat where it grows as theory says, rising where it is linear."""
+    scaled = frame.assign(regret=frame["regret"] / np.sqrt(frame["episode"]))
+    _plot_curves(ax, scaled, "regret", styles)
+    ax.set_ylabel(r"regret / $\sqrt{k}$")
+    ax.set_xscale("log")
+
+
+def plot_growth(ax: Axes, frame: pd.DataFrame, styles: Styles | None = None, since: float = 0.1) -> None:
+    """Regret on logarithmic axes, with the fitted power laws and their exponents beside them."""
+    styles = make_styles(learners_of(frame)) if styles is None else styles
+    positive = frame[frame["regret"] > ROUNDING * frame["episode"]]
+    if not positive.empty:
+        _plot_curves(ax, positive, "regret", styles, band=False)
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    ax.set_ylabel("regret")
+    last = int(frame["episode"].max())
+    ends, labels, colours = [], [], []
+    for fit in growth_exponents(frame, since).to_dict("records"):
+        if math.isnan(fit["exponent"]):
+            continue
+        ends_of_line = np.array([max(1.0, since * last), last])
+        heights = fit["scale"] * ends_of_line ** fit["exponent"]
+        colour = styles[fit["learner"]].colour
+        ax.plot(ends_of_line, heights, color=colour, linewidth=4.0, alpha=0.3, solid_capstyle="butt")
+        interval = "" if math.isnan(fit["half_width"]) else f" ± {fit['half_width']:.2f}"
+        ends.append(heights[-1])
+        labels.append(f"{fit['exponent']:.2f}{interval}")
+        colours.append(colour)
+    _label_ends(ax, last, ends, labels, colours)
+
+
+def plot_width(ax: Axes, frame: pd.DataFrame, styles: Styles | None = None) -> None:
+    """Width of the confidence sets over the episodes (column ``width``), on logarithmic axes."""
+    _need(frame, "width")
+    _plot_curves(ax, frame[frame["width"] > 0.0], "width", styles)
+    ax.set_ylabel("width of the confidence set")
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+
+
+def plot_upper_occupancy(ax: Axes, frame: pd.DataFrame, styles: Styles | None = None) -> None:
+    """How many times the true probability of a visit the upper bound u is (``upper_occupancy``, ``true_occupancy``).
+
+    One is a known transition; the loss estimates are too small by this factor.
+    """
+    _need(frame, "upper_occupancy", "true_occupancy")
+    ratio = frame.assign(ratio=frame["upper_occupancy"] / frame["true_occupancy"])
+    _plot_curves(ax, ratio, "ratio", styles)
+    ax.axhline(1.0, color="0.4", linewidth=0.8)
+    ax.set_ylabel("u / true occupancy")
+    ax.set_xscale("log")
+
+
+def plot_decomposition(ax: Axes, frame: pd.DataFrame) -> None:
+    """The regret of one learner and the four parts that sum to it (columns of ``theory.decomposition``)."""
+    _need(frame, *TERMS)
+    names = learners_of(frame)
+    if len(names) != 1:
+        raise InvalidSpecError(f"a decomposition is of one learner, the frame has {names}")
+    parts = pd.concat(
+        [
+            frame[["world", "adversary", "seed", "episode"]].assign(regret=frame[column], learner=column)
+            for column in ("regret", *TERMS)
+        ]
+    )
+    _plot_curves(ax, parts, "regret", None)
+    ax.axhline(0.0, color="0.4", linewidth=0.8)
+    ax.set_ylabel("parts of the regret")
+    _count_ticks(ax)
+
+
+def plot_profile(ax: Axes, frame: pd.DataFrame, styles: Styles | None = None, reference: str = "uniform") -> None:
+    """Share of all runs, over all worlds, with regret at most so many times the reference's; further left is better."""
+    styles = make_styles(learners_of(frame)) if styles is None else styles
+    profile = performance_profile(frame, reference)
+    if profile.empty:
+        raise InvalidSpecError(f"no problem and seed on which every learner ran and {reference!r} had regret")
+    right = 1.05 * max(1.0, float(profile["ratio"].max()))
+    left = min(0.0, 1.05 * float(profile["ratio"].min()))
+    for learner, steps in profile.groupby("learner", sort=False):
+        style = styles[str(learner)]
+        ends = steps.iloc[-1]
+        _line(
+            ax,
+            [left, *steps["ratio"], right],
+            [0.0, *steps["share"], ends["share"]],
+            style,
+            str(learner),
+            drawstyle="steps-post",
+        )
+    ax.set_xlim(left, right)
+    ax.set_ylim(0.0, 1.02)
+    ax.set_xlabel(f"regret, as a multiple of that of {reference}")
+    # Bands of so many steps would hide one another, so their greatest width is told instead.
+    half = float((profile["high"] - profile["low"]).max()) / 2.0
+    ax.set_ylabel("share of runs at or below")
+    ax.set_title(f"{profile['runs'].max()} runs each, 95% intervals up to ±{half:.2f}", fontsize=9, loc="left")
+    _tidy(ax)
+
+
+# ----------------------------------------------------------------------------------- tables over the layers
+
+
+def plot_policy(ax: Axes, policy: Sequence[ArrayLike]) -> None:
+    """A policy as a heat map: a block per layer, a row per state, a column per action."""
+    _heat_map(ax, policy, Normalize(0.0, 1.0), "probability of the action")
+
+
+def plot_occupancy(ax: Axes, occupancy: Sequence[ArrayLike], floor: float = 1e-3) -> None:
+    """An occupancy measure as a heat map over the layers, on a logarithmic scale from ``floor`` to one."""
+    # A logarithm of zero would be left out like a pair that does not exist.
+    positive = [np.maximum(np.asarray(table, dtype=np.float64), 0.5 * floor) for table in occupancy]
+    _heat_map(ax, positive, LogNorm(floor, 1.0), "probability of the pair")
+
+
+# ------------------------------------------------------------------------------------------ whole figures
+
+
+def comparison_figure(frame: pd.DataFrame, draw: Callable[[Axes, pd.DataFrame, Styles], None] = plot_regret) -> Figure:
+    """One panel for every world and adversary, by default of regret, with one legend below all."""
+    problems = list(frame.groupby(["world", "adversary"], sort=False))
+    styles = make_styles(learners_of(frame))
+    columns = min(3, math.ceil(math.sqrt(len(problems))))
+    rows = -(-len(problems) // columns)
+    figure = Figure(figsize=(4.6 * columns, 3.4 * rows + 0.5), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False)
+    handles: dict[str, Any] = {}
+    for (key, group), ax in zip(problems, axes.flat, strict=False):
+        draw(ax, group, styles)
+        ax.set_title(" / ".join(str(part) for part in key), fontsize=11)
+        handles |= dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
+    for ax in list(axes.flat)[len(problems) :]:
+        ax.set_axis_off()
+    legend_below(figure, handles)
+    return figure
+
+
+def legend_below(figure: Figure, handles: Mapping[str, Any]) -> None:
+    """A legend under all panels, with as many columns as fit."""
+    if handles:
+        longest = max(len(label) for label in handles)
+        rows = math.ceil(len(handles) / max(1.0, figure.get_figwidth() * 13 // (longest + 6)))
+        figure.legend(
+            list(handles.values()),
+            list(handles),
+            loc="outside lower center",
+            ncols=math.ceil(len(handles) / rows),
+            frameon=False,
+            handlelength=3.0,
+        )
+
+
+# ------------------------------------------------------------------------------------------------ parts
+
+
+def _plot_curves(ax: Axes, frame: pd.DataFrame, column: str, styles: Styles | None, *, band: bool = True) -> None:
+    styles = make_styles(learners_of(frame)) if styles is None else styles
+    for learner, curve in mean_curves(frame, column).groupby("learner", sort=False):
+        style = styles[str(learner)]
+        episodes, mean = curve["episode"].to_numpy(), curve["mean"].to_numpy()
+        _line(ax, episodes, mean, style, str(learner))
+        if band and curve["half_width"].notna().any():
+            half = curve["half_width"].to_numpy()
+            ax.fill_between(episodes, mean - half, mean + half, color=style.colour, alpha=0.1, linewidth=0)
+            # Where many bands overlap their edges still tell them apart.
+            for edge in (mean - half, mean + half):
+                ax.plot(episodes, edge, color=style.colour, linewidth=0.5, alpha=0.6)
+    ax.set_xlabel("episodes")
+    _tidy(ax)
+
+
+def _line(ax: Axes, x: ArrayLike, y: ArrayLike, style: Style, label: str, **options: Any) -> None:
+    pattern: Any = (0, style.dashes) if style.dashes else "-"
+    # Markup of matplotlib's own must not be read out of a label.
+    ax.plot(x, y, color=style.colour, linestyle=pattern, linewidth=1.7, label=label.replace("$", r"\$"), **options)
+
+
+def _tidy(ax: Axes) -> None:
     ax.spines[["top", "right"]].set_visible(False)
     ax.grid(alpha=0.25)
 
 
-def comparison_figure(frame: pd.DataFrame) -> Figure:
-    """One panel of regret curves for every world and adversary, with one legend below all."""
-    panels = list(frame.groupby(["world", "adversary"], sort=False))
-    columns = min(3, math.ceil(math.sqrt(len(panels))))
-    rows = -(-len(panels) // columns)
-    figure = Figure(figsize=(4.6 * columns, 3.4 * rows + 0.5), layout="constrained")
-    axes = figure.subplots(rows, columns, squeeze=False)
-    for (key, group), ax in zip(panels, axes.flat, strict=False):
-        plot_regret(ax, group)
-        ax.set_title(" / ".join(str(part) for part in key), fontsize=11)
-    for ax in list(axes.flat)[len(panels) :]:
-        ax.set_axis_off()
-    handles, labels = axes.flat[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(6, len(labels)), frameon=False)
-    return figure
+def _count_ticks(ax: Axes) -> None:
+    """Thousands with commas, and few of them."""
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
+        low, high = axis.get_view_interval()
+        if max(abs(low), abs(high)) >= 10.0:
+            axis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+
+
+def _label_ends(ax: Axes, x: float, heights: list[float], labels: list[str], colours: list[str]) -> None:
+    """Texts to the right of the ends of curves, pushed apart where they would overlap."""
+    if not heights:
+        return
+    transform = ax.transAxes.inverted().transform
+    wanted = [float(transform(ax.transData.transform((x, height)))[1]) for height in heights]
+    for i, position in zip(np.argsort(wanted), spread(sorted(wanted), 0.075), strict=True):
+        ax.annotate(
+            labels[i],
+            (1.02, position),
+            xycoords="axes fraction",
+            color=colours[i],
+            fontsize=8,
+            va="center",
+        )
+
+
+def spread(positions: Sequence[float], gap: float) -> list[float]:
+    """Increasing positions, moved as little as possible (in squares) to be ``gap`` apart and within [0, 1]."""
+    offsets = gap * np.arange(len(positions))
+    increasing = isotonic_regression(np.asarray(positions) - offsets).x
+    return [float(x) for x in np.clip(increasing, 0.0, max(0.0, 1.0 - offsets[-1])) + offsets]
+
+
+def _heat_map(ax: Axes, tables: Sequence[ArrayLike], norm: Normalize, label: str) -> None:
+    arrays = [np.asarray(table, dtype=np.float64) for table in tables]
+    n_actions, height = arrays[0].shape[1], max(len(array) for array in arrays)
+    block = n_actions + 1
+    grid = np.full((height, block * len(arrays) - 1), np.nan)
+    for h, array in enumerate(arrays):
+        grid[: len(array), h * block : h * block + n_actions] = array
+    image = ax.imshow(grid, norm=norm, cmap="cividis", aspect="auto", interpolation="nearest")
+    shown = range(0, len(arrays), math.ceil(len(arrays) / 12))
+    ax.set_xticks([h * block + (n_actions - 1) / 2 for h in shown], [str(h) for h in shown])
+    ax.yaxis.set_major_locator(MaxNLocator(8, integer=True))
+    ax.set_xlabel(f"layer ({n_actions} actions each)")
+    ax.set_ylabel("state")
+    ax.spines[:].set_visible(False)
+    ax.tick_params(length=0)
+    ax.figure.colorbar(image, ax=ax, label=label, extend="min" if isinstance(norm, LogNorm) else "neither")
+
+
+def _need(frame: pd.DataFrame, *columns: str) -> None:
+    missing = [column for column in columns if column not in frame.columns]
+    if missing:
+        raise InvalidSpecError(
+            f"the frame lacks the columns {missing}: was the experiment run with measures that write them?"
+        )
