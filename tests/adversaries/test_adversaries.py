@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from advmdp import Adversary, InvalidMDPError, InvalidSpecError, make_adversary, make_world, storage
+from advmdp.adversaries import random_walk
 from advmdp.registry import adversaries
+from advmdp.seeding import IndexedGenerator, Stream, generator
 
 WORLD = make_world("frozen-lake", map=["SFH", "FFG"], horizon=4)
 OPTIONS = [
@@ -15,7 +20,13 @@ OPTIONS = [
     ("stochastic", {}),
     ("stochastic", {"distribution": "beta"}),
     ("switching", {"period": 3}),
+    ("drifting", {"period": 7.5}),
+    ("random-walk", {"step": 0.4}),
+    ("corrupted", {"fraction": 0.3}),
 ]
+
+#: All that can be made without being given losses.
+DRAWN = sorted(set(adversaries.names()) - {"from-array", "from-file"})
 
 
 @pytest.mark.parametrize(("name", "options"), OPTIONS)
@@ -80,6 +91,13 @@ def test_switching_changes_exactly_every_period():
         ("switching", {"period": 0}, "period is 0"),
         ("stochastic", {"distribution": "gauss"}, "distribution is 'gauss'"),
         ("stochastic", {"concentration": -1.0}, "concentration is -1.0"),
+        ("drifting", {"amplitude": 0.6}, "amplitude is 0.6"),
+        ("drifting", {"period": 0.0}, "period is 0.0"),
+        ("random-walk", {"step": -0.1}, "step is -0.1"),
+        ("corrupted", {"fraction": 1.1}, "fraction is 1.1"),
+        ("adaptive", {"strength": 2.0}, "strength is 2.0"),
+        ("adaptive", {"memory": 0}, "memory is 0"),
+        ("from-file", {"path": "x.txt"}, "x.txt: its name ends with '.txt', should end with .npy"),
     ],
 )
 def test_bad_options_are_rejected(name, options, message):
@@ -88,20 +106,20 @@ def test_bad_options_are_rejected(name, options, message):
 
 
 @pytest.mark.parametrize("episodes", [0, 2.5, True, np.inf])
-@pytest.mark.parametrize("name", adversaries.names())
+@pytest.mark.parametrize("name", DRAWN)
 def test_a_run_needs_episodes(name, episodes):
     with pytest.raises(InvalidSpecError, match=r"episodes is .*, should be an integer >= 1"):
         make_adversary(name, WORLD, episodes)
 
 
 @pytest.mark.parametrize("seed", [None, -1, 1.5])
-@pytest.mark.parametrize("name", adversaries.names())
+@pytest.mark.parametrize("name", DRAWN)
 def test_a_seed_is_needed_so_that_losses_can_be_repeated(name, seed):
     with pytest.raises(InvalidSpecError, match=r"seed is .*, should be an integer >= 0"):
         make_adversary(name, WORLD, 5, seed=seed)
 
 
-@pytest.mark.parametrize("name", ["stochastic", "switching", "natural-losses"])
+@pytest.mark.parametrize("name", sorted({name for name, _ in OPTIONS} - {"fixed"}))
 def test_there_is_no_episode_before_the_first(name):
     with pytest.raises(InvalidSpecError, match="episode is -1, should be an integer >= 0"):
         make_adversary(name, WORLD, 5).flat_losses(-1)
@@ -179,3 +197,177 @@ def test_a_world_without_natural_losses_says_so():
         InvalidSpecError, match=r"natural losses 'frozen-lake' has no option 'x'; it has: drift, period"
     ):
         make_adversary("natural-losses", WORLD, 10, x=1)
+
+
+@given(st.integers(0, 2**32 - 1), st.floats(0, 0.5), st.floats(0.1, 1e6), st.integers(0, 10**12))
+def test_drifting_losses_stay_in_range(seed, amplitude, period, k):
+    losses = make_adversary("drifting", WORLD, 5, seed=seed, amplitude=amplitude, period=period).flat_losses(k)
+    assert losses.min() >= 0
+    assert losses.max() <= 1
+
+
+def test_drifting_losses_return_after_a_period():
+    adversary = make_adversary("drifting", WORLD, 5, period=40)
+    np.testing.assert_allclose(adversary.flat_losses(3), adversary.flat_losses(43), atol=1e-12)
+    half = adversary.flat_losses(3) + adversary.flat_losses(23)  # opposite phases: twice the level
+    np.testing.assert_allclose(half, adversary.flat_losses(10) + adversary.flat_losses(30), atol=1e-12)
+    assert np.abs(adversary.flat_losses(0) - adversary.flat_losses(20)).max() > 0.3
+
+
+def plain_walk(seed, step, episodes):
+    """The walk in one sweep, reflected step by step: the oracle for checkpoints and folding."""
+    position = generator(seed, Stream.ADVERSARY).random(WORLD.layers.n_pairs)
+    draws = IndexedGenerator(seed, Stream.ADVERSARY)
+    direction = np.ones_like(position)
+    for block in range(-(-episodes // random_walk.BLOCK)):
+        for noise in step * draws.at(block).standard_normal((random_walk.BLOCK, position.size)):
+            position = position + direction * noise
+            while ((position < 0) | (position > 1)).any():
+                direction = np.where((position < 0) | (position > 1), -direction, direction)
+                position = np.where(position < 0, -position, np.where(position > 1, 2 - position, position))
+            yield position
+
+
+def test_a_random_walk_is_the_reflected_one():
+    adversary = make_adversary("random-walk", WORLD, 300, step=0.5, seed=6)
+    for k, table in zip(range(300), plain_walk(6, 0.5, 300), strict=False):
+        np.testing.assert_allclose(adversary.flat_losses(k), table, atol=1e-12)
+
+
+def test_a_random_walk_keeps_few_tables_and_replays_the_same_bits(monkeypatch):
+    monkeypatch.setattr(random_walk, "CHECKPOINTS", 4)
+    one, two = (make_adversary("random-walk", WORLD, 10**6, seed=3) for _ in range(2))
+    forward = {k: one.flat_losses(k).copy() for k in range(0, 3000, 37)}
+    assert len(one._checkpoints) <= 4
+    for k in np.random.default_rng(0).permutation(list(forward)):
+        np.testing.assert_array_equal(two.flat_losses(int(k)), forward[int(k)])
+        assert len(two._checkpoints) <= 4
+
+
+def test_going_forward_never_replays_the_walk():
+    adversary = make_adversary("random-walk", WORLD, 10**5, seed=3)
+    drawn = []
+    at = adversary._draws.at
+    adversary._draws.at = lambda block: drawn.append(block) or at(block)
+    for k in range(0, 300 * random_walk.BLOCK, 16):
+        adversary.flat_losses(k)
+    assert drawn == list(range(300))
+
+
+@pytest.mark.parametrize("fraction", [0.0, 0.035, 0.3, 1.0])
+def test_the_budget_of_corruption_is_kept(fraction):
+    adversary = make_adversary("corrupted", WORLD, 1000, fraction=fraction, seed=8)
+    spoilt = [adversary.is_corrupted(k) for k in range(1000)]
+    assert sum(spoilt) == round(1000 * fraction)
+    for start in range(0, 1000, 100):
+        assert abs(sum(spoilt[start : start + 100]) - 100 * fraction) < 1
+
+
+def test_corrupted_episodes_turn_the_means_round():
+    adversary = make_adversary("corrupted", WORLD, 6000, fraction=0.5, seed=8)
+    draws = np.array([adversary.flat_losses(k) for k in range(6000)])
+    spoilt = np.array([adversary.is_corrupted(k) for k in range(6000)])
+    means = draws[~spoilt].mean(axis=0)
+    np.testing.assert_allclose(draws[spoilt].mean(axis=0), 1 - means, atol=14 * 0.5 / np.sqrt(3000))
+    assert np.ptp(means) > 0.5
+
+
+def recorded(episodes=6):
+    rng = np.random.default_rng(1)
+    return [rng.random((episodes, n, WORLD.n_actions)) for n in WORLD.layer_sizes[:-1]]
+
+
+def flat(tables):
+    return np.concatenate([table.reshape(len(table), -1) for table in tables], axis=1)
+
+
+def rows_of(tables):
+    return pd.DataFrame(
+        [(k, h, s, a, table[k, s, a]) for h, table in enumerate(tables) for k, s, a in np.ndindex(table.shape)],
+        columns=["episode", "layer", "state", "action", "loss"],
+    ).sample(frac=1.0, random_state=3)
+
+
+def test_recorded_losses_come_back(tmp_path):
+    tables = recorded()
+    np.save(tmp_path / "l.npy", flat(tables))
+    np.savez(tmp_path / "l.npz", **{f"layer_{h}": table for h, table in enumerate(tables)})
+    rows_of(tables).to_csv(tmp_path / "l.csv", index=False)
+    rows_of(tables).to_parquet(tmp_path / "l.parquet")
+    made = [
+        make_adversary("from-array", WORLD, 6, losses=tables),
+        make_adversary("from-array", WORLD, 6, losses=flat(tables)),
+        *(
+            make_adversary("from-file", WORLD, 6, path=tmp_path / f"l.{end}")
+            for end in ("npy", "npz", "csv", "parquet")
+        ),
+    ]
+    for adversary in made:
+        for k in (5, 0, 3):
+            for ours, table in zip(adversary.losses(k), tables, strict=True):
+                np.testing.assert_allclose(ours, table[k], rtol=1e-15)
+        with pytest.raises(InvalidSpecError, match="episode is 6, should be below 6"):
+            adversary.losses(6)
+    assert isinstance(made[2]._tables.base, np.memmap)  # left on the disk
+
+
+def test_recorded_losses_may_be_repeated():
+    tables = recorded(3)
+    with pytest.raises(InvalidSpecError, match=r"losses has tables for 3 episodes, should have 5 \(or repeat=True\)"):
+        make_adversary("from-array", WORLD, 5, losses=tables)
+    adversary = make_adversary("from-array", WORLD, 5, losses=tables, repeat=True)
+    np.testing.assert_array_equal(adversary.flat_losses(4), flat(tables)[1])
+
+
+def spoil(tables, value):
+    tables[1][4, 0, 2] = value
+    return tables
+
+
+@pytest.mark.parametrize(
+    ("losses", "message"),
+    [
+        (spoil(recorded(), 1.5), r"losses, episode 4, layer 1, state 0, action 2: loss 1\.5 is outside \[0, 1\]"),
+        (spoil(recorded(), np.nan), r"episode 4, layer 1, state 0, action 2: loss nan"),
+        (recorded()[:2], "losses has 2 layers, should be a list over 4 layers"),
+        (flat(recorded())[:, 1:], r"losses has shape \(6, \d+\), should be \(episodes, "),
+        ([table[:, :, 0:2] for table in recorded()], r"losses\[0\] has shape \(6, 1, 2\), should be \(6, 1, 4\)"),
+        (np.zeros((2, 2, 2)), r"losses has shape \(2, 2, 2\), should be a list"),
+    ],
+)
+def test_bad_arrays_are_rejected_with_their_place(losses, message):
+    with pytest.raises(InvalidMDPError, match=message):
+        make_adversary("from-array", WORLD, 6, losses=losses)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda rows: rows.drop(columns="loss"), "it has the columns .*, should have"),
+        (lambda rows: rows.iloc[1:], r"it has \d+ rows, should have one for each of 6 episodes and \d+ pairs"),
+        (lambda rows: pd.concat([rows.iloc[1:], rows.iloc[1:2]]), "should have one for each"),
+        (lambda rows: rows.assign(action=7), "action 7 does not exist in this world"),
+        (lambda rows: rows.assign(layer=-1), "column layer should hold integers >= 0"),
+        (lambda rows: rows.assign(loss=2.0), "episode 0, layer 0, state 0, action 0: loss 2.0 is outside"),
+    ],
+)
+def test_bad_files_are_rejected(tmp_path, change, message):
+    change(rows_of(recorded())).to_csv(tmp_path / "l.csv", index=False)
+    with pytest.raises(InvalidMDPError, match=r"l\.csv: .*" + message):
+        make_adversary("from-file", WORLD, 6, path=tmp_path / "l.csv")
+
+
+def test_files_that_could_run_code_are_not_read(tmp_path):
+    np.save(tmp_path / "l.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    with pytest.raises(InvalidMDPError, match="it is no file of numbers"):
+        make_adversary("from-file", WORLD, 6, path=tmp_path / "l.npy")
+
+
+@pytest.mark.parametrize(("name", "options"), OPTIONS)
+def test_losses_do_not_depend_on_the_learners_draws(name, options):
+    """Two learners that play quite differently meet the same losses."""
+    met = []
+    for learner_seed in (1, 2):
+        adversary = make_adversary(name, WORLD, 15, seed=5, **options)
+        met.append(walk(adversary, learner_seed, 15))
+    np.testing.assert_array_equal(*met)

@@ -7,7 +7,12 @@ from typing import Any
 from advmdp.adversaries import natural
 from advmdp.adversaries.adaptive import Adaptive, Reacting
 from advmdp.adversaries.base import Adversary
+from advmdp.adversaries.corrupted import Corrupted
+from advmdp.adversaries.drifting import Drifting
 from advmdp.adversaries.fixed import Fixed
+from advmdp.adversaries.from_array import FromArray
+from advmdp.adversaries.from_file import FromFile
+from advmdp.adversaries.random_walk import RandomWalk
 from advmdp.adversaries.stochastic import Stochastic
 from advmdp.adversaries.switching import Switching
 from advmdp.layered import LayeredMDP, TabularModel
@@ -16,7 +21,12 @@ from advmdp.registry import adversaries
 __all__ = [
     "Adaptive",
     "Adversary",
+    "Corrupted",
+    "Drifting",
     "Fixed",
+    "FromArray",
+    "FromFile",
+    "RandomWalk",
     "Reacting",
     "Stochastic",
     "Switching",

@@ -1,0 +1,59 @@
+"""Stochastic losses of which an adversary may spoil a share: between the two worlds."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from advmdp._checks import integer
+from advmdp.adversaries.base import Adversary
+from advmdp.errors import InvalidSpecError
+from advmdp.layered import FloatArray, LayeredMDP, TabularModel
+from advmdp.registry import register_adversary
+from advmdp.seeding import IndexedGenerator, Stream, generator
+
+#: The budget is spent evenly over blocks of this many episodes.
+BLOCK = 100
+
+
+@register_adversary("corrupted")
+class Corrupted(Adversary):
+    """Bernoulli losses with fixed means; in corrupted episodes the means are turned round, to 1 - mean.
+
+    What is best by the means looks worst in a corrupted episode.  Which episodes these are is drawn from the seed
+    alone: of every hundred in a row a share of ``fraction`` (the remainder carried over), at random places.
+
+    Parameters
+    ----------
+    fraction
+        The budget: share of episodes that are corrupted, in [0, 1].
+    """
+
+    def __init__(self, mdp: LayeredMDP | TabularModel, episodes: int, *, fraction: float = 0.1, seed: int = 0) -> None:
+        super().__init__(mdp, episodes)
+        if not 0.0 <= fraction <= 1.0:
+            raise InvalidSpecError(f"fraction is {fraction}, should be in [0, 1]")
+        self._fraction = float(fraction)
+        self._means = generator(seed, Stream.ADVERSARY).random(self.layers.n_pairs)
+        self._draws = IndexedGenerator(seed, Stream.ADVERSARY)
+        self._block = -1
+        self._chosen: frozenset[int] = frozenset()
+
+    def is_corrupted(self, k: int) -> bool:
+        """Whether the adversary spends its budget on episode k."""
+        block, place = divmod(integer(k, "episode", 0, InvalidSpecError), BLOCK)
+        if block != self._block:
+            per_block = self._fraction * BLOCK
+            count = math.floor((block + 1) * per_block) - math.floor(block * per_block)
+            # Odd streams choose the episodes, even ones draw their losses.
+            order = self._draws.at(2 * block + 1).permutation(BLOCK)
+            self._chosen = frozenset(order[:count].tolist())
+            self._block = block
+        return place in self._chosen
+
+    def flat_losses(self, k: int) -> FloatArray:
+        """Losses 0 or 1, drawn for episode k."""
+        means = 1.0 - self._means if self.is_corrupted(k) else self._means
+        drawn: FloatArray = (self._draws.at(2 * k).random(means.size) < means).astype(np.float64)
+        return drawn

@@ -1,0 +1,85 @@
+"""Losses that wander: each table is the one before plus a little noise."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from advmdp._checks import integer
+from advmdp.adversaries.base import Adversary
+from advmdp.errors import InvalidSpecError
+from advmdp.layered import FloatArray, LayeredMDP, TabularModel
+from advmdp.registry import register_adversary
+from advmdp.seeding import IndexedGenerator, Stream, generator
+
+#: Episodes that are drawn at once, from one random stream.
+BLOCK = 64
+#: Positions of the walk that are kept; beyond, every other one is dropped.
+CHECKPOINTS = 256
+
+
+@register_adversary("random-walk")
+class RandomWalk(Adversary):
+    """Gaussian steps, independent for every pair, reflected at 0 and 1.
+
+    The walk itself is unbounded; the loss is its reflection into [0, 1].  It is sequential, but any episode may be
+    asked for: positions are kept at up to 256 checkpoints, from the nearest of which the walk is replayed, with the same
+    numbers whatever was asked before.
+
+    Parameters
+    ----------
+    step
+        Standard deviation of a step.
+    """
+
+    def __init__(self, mdp: LayeredMDP | TabularModel, episodes: int, *, step: float = 0.03, seed: int = 0) -> None:
+        super().__init__(mdp, episodes)
+        if not 0.0 <= step < np.inf:
+            raise InvalidSpecError(f"step is {step}, should be a number >= 0")
+        self._step = float(step)
+        self._draws = IndexedGenerator(seed, Stream.ADVERSARY)
+        # Where the walk stands at the beginning of a block: at every block that is a multiple of the spacing ...
+        self._checkpoints = {0: generator(seed, Stream.ADVERSARY).random(self.layers.n_pairs)}
+        self._spacing = 1
+        # ... and after the block that was asked for last, so that going forward never replays.
+        self._next = (0, self._checkpoints[0])
+        self._number = -1
+        self._tables: FloatArray
+
+    def flat_losses(self, k: int) -> FloatArray:
+        """The reflected walk at episode k."""
+        number, place = divmod(integer(k, "episode", 0, InvalidSpecError), BLOCK)
+        if number != self._number:
+            self._tables = _reflect(self._walk_through(number))
+            self._tables.flags.writeable = False
+            self._number = number
+        table: FloatArray = self._tables[place]
+        return table
+
+    def _walk_through(self, number: int) -> FloatArray:
+        """The walk during block ``number``, replayed from the nearest position before it."""
+        nearest = max(block for block in self._checkpoints if block <= number)
+        block, position = nearest, self._checkpoints[nearest]
+        if nearest < self._next[0] <= number:
+            block, position = self._next
+        while True:
+            steps = self._step * self._draws.at(block).standard_normal((BLOCK, self.layers.n_pairs))
+            steps[0] += position
+            walk: FloatArray = np.cumsum(steps, axis=0)
+            block, position = block + 1, walk[-1].copy()
+            self._keep(block, position)
+            if block > number:
+                self._next = (block, position)
+                return walk
+
+    def _keep(self, block: int, position: FloatArray) -> None:
+        if block % self._spacing == 0:
+            self._checkpoints[block] = position
+        if len(self._checkpoints) > CHECKPOINTS:
+            self._spacing *= 2
+            self._checkpoints = {b: p for b, p in self._checkpoints.items() if b % self._spacing == 0}
+
+
+def _reflect(walk: FloatArray) -> FloatArray:
+    """The real line folded onto [0, 1]: there and back again with period 2."""
+    folded = np.mod(walk, 2.0)
+    return np.minimum(folded, 2.0 - folded)
