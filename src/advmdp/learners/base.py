@@ -72,7 +72,9 @@ class Learner(ABC):
         self._layers: Layers = problem.layers
         self.episodes = int(episodes)
         self.seed = seed
+        #: Episodes learned from, and those that were played without.
         self.episodes_seen = 0
+        self.skipped = 0
         self._rng = generator(seed, Stream.LEARNER)
         self._evidence: MixtureEvidence | None = None
         if isinstance(problem, LinearMixtureModel) and issubclass(self.needs, LinearMixtureModel):
@@ -124,14 +126,7 @@ class Learner(ABC):
             exception the learner is as it was before the call.
         """
         checked = check_episode(episode, self._layers, self._problem.flat_possible, self.feedback == "full")
-        if episode.index is not None and (
-            integer(episode.index, "episode index", 0, InvalidEpisodeError) != self.episodes_seen
-        ):
-            happened = "was told before" if episode.index < self.episodes_seen else "comes too early"
-            raise InvalidEpisodeError(
-                f"episode index {episode.index} {happened}: {self.episodes_seen} episodes were told so "
-                f"far, the next index is {self.episodes_seen}"
-            )
+        self._check_index(episode.index)
         before, random = self.__dict__.copy(), self._rng.bit_generator.state
         # One atomic operation, so that of two threads only one gets through; not a lock, which could not be copied.
         if self.__dict__.setdefault("_busy", token := object()) is not token:
@@ -148,6 +143,26 @@ class Learner(ABC):
             raise
         finally:
             self.__dict__.pop("_busy", None)
+
+    def skip(self, index: int | None = None) -> None:
+        """Say that an episode was played and cannot be learned from: its record was lost, or an update failed on it.
+
+        The learner stays as it is, and :attr:`skipped` counts one more.  Its promises then hold for the other episodes;
+        each skipped one can add at most H to the regret.
+        """
+        self._check_index(index)
+        if "_busy" in self.__dict__:
+            raise self._in_use()
+        self.skipped += 1
+
+    def _check_index(self, index: Any) -> None:
+        expected = self.episodes_seen + self.skipped
+        if index is not None and integer(index, "episode index", 0, InvalidEpisodeError) != expected:
+            happened = "was told before" if index < expected else "comes too early"
+            raise InvalidEpisodeError(
+                f"episode index {index} {happened}: {expected} episodes were told or skipped so far, the next index is "
+                f"{expected} (skip says that one was lost)"
+            )
 
     def _in_use(self) -> ConcurrentUseError:
         return ConcurrentUseError(
@@ -205,6 +220,7 @@ class Learner(ABC):
         """What distinguishes this learner from a new one built with the same arguments, as a tree for storage."""
         return {
             "episodes_seen": self.episodes_seen,
+            "skipped": self.skipped,
             "random": self._rng.bit_generator.state,
             "policy": self._layers.flatten(self.policy),
             "state": self._state(),
@@ -216,6 +232,7 @@ class Learner(ABC):
         policy = self._layers.flat_vector(state["policy"], "policy")
         check_policy(self._layers, policy)
         self.episodes_seen = integer(state["episodes_seen"], "episodes_seen", 0, ValueError)
+        self.skipped = integer(state["skipped"], "skipped", 0, ValueError)
         expected, found = set(self._state()), set(state["state"])
         if expected != found:
             raise ValueError(f"its state has {sorted(found)}, should have {sorted(expected)}")

@@ -1,0 +1,90 @@
+"""A solver that fails inside a learner: nothing is half done, the step can be looked at, and life goes on."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from advmdp import Episode, InvalidEpisodeError, load_learner, make_adversary, make_learner, make_world, play
+from advmdp.learners import reps
+from advmdp.solvers import SolverError, mirror_descent_step
+
+WORLD = make_world("random-mixture", layer_sizes=(1, 3, 3, 1), n_actions=2, dim=2)
+
+
+def episodes(learner, count, seed=0):
+    adversary = make_adversary("stochastic", WORLD, 100, seed=seed)
+    rng = np.random.default_rng(seed)
+    for k in range(count):
+        yield play(WORLD, learner.policy, adversary.losses(k), rng, index=k)
+
+
+def fail_once(monkeypatch, at):
+    """The real mirror step, asked for an impossible accuracy at one call: its own failure path is what runs."""
+    calls = []
+
+    def step(*args, **options):
+        calls.append(1)
+        return mirror_descent_step(*args, **options, **({"tolerance": 1e-300} if len(calls) == at else {}))
+
+    monkeypatch.setattr(reps, "mirror_descent_step", step)
+
+
+@pytest.mark.parametrize("name", ["vlsuob-reps", "vlsuob-reps-tight", "lsuob-reps", "uob-reps"])
+def test_a_failed_step_changes_nothing_and_may_be_tried_again(name, monkeypatch):
+    undisturbed, disturbed = (make_learner(name, WORLD, 100) for _ in range(2))
+    for episode in episodes(undisturbed, 8):
+        undisturbed.update(episode)
+
+    fail_once(monkeypatch, at=5)
+    failures = 0
+    for episode in episodes(disturbed, 8):
+        try:
+            disturbed.update(episode)
+        except SolverError:
+            failures += 1
+            disturbed.update(episode)
+    assert failures == 1
+    for a, b in zip(undisturbed.policy, disturbed.policy, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_failed_step_can_be_skipped(monkeypatch):
+    learner = make_learner("vlsuob-reps-tight", WORLD, 100)
+    fail_once(monkeypatch, at=4)
+    for k, episode in enumerate(episodes(learner, 8)):
+        try:
+            learner.update(episode)
+        except SolverError:
+            policy = learner.policy
+            learner.skip(k)
+            assert learner.policy is policy
+    assert (learner.episodes_seen, learner.skipped) == (7, 1)
+
+
+def test_a_failed_step_leaves_a_file_that_reproduces_it(monkeypatch, tmp_path):
+    learner = make_learner("vlsuob-reps-tight", WORLD, 100)
+    fail_once(monkeypatch, at=2)
+    first, second = episodes(learner, 2)
+    learner.update(first)
+    with pytest.raises(SolverError) as caught:
+        learner.update(second)
+    caught.value.save(tmp_path / "step.npz")
+    with np.load(tmp_path / "step.npz", allow_pickle=False) as saved:
+        assert saved["step_size"] > 0.0
+        np.testing.assert_array_equal(saved["features_0"], WORLD.features[0])
+        assert saved["cost"].shape == (WORLD.layers.n_pairs,)
+
+
+def test_skipping_keeps_count_of_episodes_and_is_saved(tmp_path):
+    learner = make_learner("vlsuob-reps", WORLD, 100)
+    learner.skip(0)
+    learner.update(Episode([0, 0, 0], [0, 0, 0], [0.5] * 3, index=1))
+    learner.save(tmp_path / "learner.npz")
+    learner = load_learner(tmp_path / "learner.npz")
+    assert (learner.episodes_seen, learner.skipped) == (1, 1)
+    with pytest.raises(InvalidEpisodeError, match=r"episode index 1 was told before: 2 .* the next index is 2"):
+        learner.skip(1)
+    with pytest.raises(InvalidEpisodeError, match=r"episode index 3 comes too early"):
+        learner.update(Episode([0, 0, 0], [0, 0, 0], [0.5] * 3, index=3))
+    assert learner.skipped == 1
