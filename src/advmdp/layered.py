@@ -235,6 +235,11 @@ class LinearMixtureModel(TabularModel):
         """phi, one read-only array ``(S_h, A, S_{h+1}, d)`` per layer."""
         return self._features
 
+    @cached_property
+    def flat_features(self) -> tuple[FloatArray, IntArray]:
+        """:attr:`features` in one vector, and where each layer's part begins: what compiled code works on."""
+        return _flatten_shared(self._features)
+
     @property
     def dim(self) -> int:
         """Coordinates of a feature vector, d."""

@@ -191,6 +191,35 @@ def backward_greedy(
 
 
 @kernel
+def backward(
+    data: FloatArray,
+    offsets: IntArray,
+    sizes: IntArray,
+    n_actions: int,
+    losses: FloatArray,
+    policy: FloatArray,
+    values: FloatArray,
+) -> None:
+    """Q(s, a) = l(s, a) + sum_{s'} P(s' | s, a) V(s'),  V(s) = sum_a pi(a | s) Q(s, a)."""
+    horizon = sizes.size - 1
+    here = following = losses.size
+    for h in range(horizon - 1, -1, -1):
+        n, m = sizes[h], sizes[h + 1]
+        here -= n * n_actions
+        for pair in range(n * n_actions):
+            values[here + pair] = losses[here + pair]
+        if h < horizon - 1:
+            for t in range(m):
+                first = following + t * n_actions
+                value = 0.0
+                for a in range(n_actions):
+                    value += policy[first + a] * values[first + a]
+                for pair in range(n * n_actions):
+                    values[here + pair] += data[offsets[h] + pair * m + t] * value
+        following = here
+
+
+@kernel
 def first_non_distribution(policy: FloatArray, n_actions: int) -> int:
     """First pair of a state whose action probabilities are not a distribution (1e-9), or -1."""
     for first in range(0, policy.size, n_actions):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -28,6 +29,11 @@ class RidgeEstimate:
     grams: FloatArray
     #: log det of each Gram matrix, shape (H - 1,).
     log_determinants: FloatArray
+
+    @cached_property
+    def inverse_grams(self) -> FloatArray:
+        """Inverses of the Gram matrices, shape (H - 1, d, d)."""
+        return np.linalg.inv(self.grams).astype(np.float64, copy=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,6 +105,19 @@ class OneNextState(RidgeSums):
             if states[h + 1] == imaginary:
                 targets[h] += rows[imaginary]
         return type(self)(moments, targets)
+
+
+class ValueTargets(RidgeSums):
+    """Regression of the value of the next state, V(s'), on phi_V(s, a) = sum_{s'} phi(s' | s, a) V(s')."""
+
+    def add(self, regressors: FloatArray, targets: FloatArray, weights: FloatArray | float = 1.0) -> Self:
+        """The sums with one more episode: regressors (H - 1, d), targets (H - 1,), weights of the squares alike."""
+        # The root on both sides keeps the moments symmetric to the last bit.
+        root = np.sqrt(np.broadcast_to(weights, targets.shape))
+        rows = root[:, None] * regressors
+        return type(self)(
+            self.moments + rows[:, :, None] * rows[:, None, :], self.targets + (root * targets)[:, None] * rows
+        )
 
 
 @dataclass(frozen=True, eq=False)

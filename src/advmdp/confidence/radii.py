@@ -101,14 +101,38 @@ def scalar(
     regularisation: float,
     failure: float,
     bound: float,
+    span: float = 1.0,
 ) -> float:
-    """The radius of regression on one next state per step (LSUOB-REPS); constant lambda, all k at once.
+    """The radius of regression on one number per step; constant lambda, all k at once.
 
-    B sqrt(lambda) + R sqrt(2 log(H / zeta) + log(det(Gram) / lambda^d)) with R = 1/2: an indicator minus its mean
-    ranges over an interval of length one.
+    B sqrt(lambda) + R sqrt(2 log(H / zeta) + log(det(Gram) / lambda^d)) with R = span / 2: the target minus its mean
+    ranges over an interval of length ``span``.  That is 1 for the visit of one next state (LSUOB-REPS), and the number
+    of steps that follow for the value of the next state (OPPO, UCRL-VTR).
     """
     information = log_determinant - dim * log(regularisation)
-    return bound * sqrt(regularisation) + 0.5 * sqrt(2.0 * log(horizon / failure) + information)
+    return bound * sqrt(regularisation) + 0.5 * span * sqrt(2.0 * log(horizon / failure) + information)
+
+
+def self_normalised_bernstein(
+    k: int,
+    horizon: int,
+    dim: int,
+    regularisation: float,
+    failure: float,
+    bound: float,
+    *,
+    deviation: float,
+    largest: float,
+    length: float,
+) -> float:
+    """The radius of regression with noise of known variance (Zhou, Gu, Szepesvari 2021, Theorem 4.1), all k at once.
+
+    B sqrt(lambda) + 8 sigma sqrt(d log(1 + k L^2 / (d lambda)) log(4 k^2 H / zeta)) + 4 R log(4 k^2 H / zeta), with
+    ``deviation`` sigma, ``largest`` R, a bound on the noise, and ``length`` L, one on the regressors.
+    """
+    confidence = log(4.0 * k * k * horizon / failure)
+    growth = dim * log(1.0 + k * length * length / (dim * regularisation))
+    return bound * sqrt(regularisation) + 8.0 * deviation * sqrt(growth * confidence) + 4.0 * largest * confidence
 
 
 def bernstein(

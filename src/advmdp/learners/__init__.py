@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 from advmdp.learners.base import Learner, load_learner, make_learner
+from advmdp.learners.dilated_bonus import DilatedBonus
 from advmdp.learners.ftl import FollowTheLeader
 from advmdp.learners.hindsight import Hindsight
 from advmdp.learners.lsuob_reps import LsuobReps
+from advmdp.learners.mdp_e import MdpE
 from advmdp.learners.o_reps import OReps, ORepsBandit
+from advmdp.learners.oppo import Oppo
+from advmdp.learners.pomd import Pomd
+from advmdp.learners.powers import Powers
+from advmdp.learners.ucrl_vtr import UcrlVtr
 from advmdp.learners.uniform import Uniform
 from advmdp.learners.uob_reps import UobReps
 from advmdp.learners.vlsuob_reps import VlsuobReps, VlsuobRepsTight
 from advmdp.registry import learners
 
 __all__ = [
+    "DilatedBonus",
     "FollowTheLeader",
     "Hindsight",
     "Learner",
     "LsuobReps",
+    "MdpE",
     "OReps",
     "ORepsBandit",
+    "Oppo",
+    "Pomd",
+    "Powers",
+    "UcrlVtr",
     "Uniform",
     "UobReps",
     "VlsuobReps",

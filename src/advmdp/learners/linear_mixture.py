@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 
@@ -136,19 +136,28 @@ class LinearMixtureReps(RepsLearner[Regression]):
         return self._estimator.sums.tree()
 
     def _estimator_from(self, tree: dict[str, Any]) -> Regression:
-        sums = self._sums_class(
-            float_array(tree["moments"], "moments", ValueError), float_array(tree["targets"], "targets", ValueError)
-        )
-        expected = self._sums_class.empty(self._layers.horizon, self._problem.dim)
-        for name in ("moments", "targets"):
-            array = getattr(sums, name)
-            if array.shape != getattr(expected, name).shape or not np.isfinite(array).all():
-                raise ValueError(f"{name} of shape {array.shape}: wrong shape, or entries that are not finite")
-        if not np.array_equal(sums.moments, sums.moments.transpose(0, 2, 1)):
-            raise ValueError("moments are not symmetric")
-        if sums.moments.size and np.linalg.eigvalsh(sums.moments).min() < -1e-9 * max(1.0, np.abs(sums.moments).max()):
-            raise ValueError("moments have a negative eigenvalue")
+        sums = checked_sums(self._sums_class, tree, self._layers.horizon, self._problem.dim)
         return self._with_estimate(sums, self.episodes_seen + 1)
 
     def _with_estimate(self, sums: RidgeSums, k: int) -> Regression:
         return Regression(sums, sums.estimate(self._regularisation(k)))
+
+
+Sums = TypeVar("Sums", bound=RidgeSums)
+
+
+def checked_sums(kind: type[Sums], tree: dict[str, Any], horizon: int, dim: int) -> Sums:
+    """Sums of a regression out of a file, or ValueError where they cannot be those of any history."""
+    sums = kind(
+        float_array(tree["moments"], "moments", ValueError), float_array(tree["targets"], "targets", ValueError)
+    )
+    expected = kind.empty(horizon, dim)
+    for name in ("moments", "targets"):
+        array = getattr(sums, name)
+        if array.shape != getattr(expected, name).shape or not np.isfinite(array).all():
+            raise ValueError(f"{name} of shape {array.shape}: wrong shape, or entries that are not finite")
+    if not np.array_equal(sums.moments, sums.moments.transpose(0, 2, 1)):
+        raise ValueError("moments are not symmetric")
+    if sums.moments.size and np.linalg.eigvalsh(sums.moments).min() < -1e-9 * max(1.0, np.abs(sums.moments).max()):
+        raise ValueError("moments have a negative eigenvalue")
+    return sums

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from advmdp._checks import float_array, integer
-from advmdp.confidence import BoxSet, ConfidenceSet, radii
+from advmdp.confidence import ConfidenceSet
 from advmdp.confidence.estimators import EpochCounts
 from advmdp.episodes import CheckedEpisode
 from advmdp.layered import TabularModel
+from advmdp.learners.counting import bernstein_boxes, checked_counts
 from advmdp.learners.reps import RepsLearner, require
 from advmdp.registry import register_learner
 
@@ -57,31 +57,10 @@ class UobReps(RepsLearner[EpochCounts]):
         if estimator.epoch == self._epoch_of_set:
             return self._set  # inside an epoch the set stays
         self._epoch_of_set = estimator.epoch
-        lower, upper = [], []
-        for frequency, visits in estimator.frequencies():
-            width = self.radius_scale * radii.bernstein(
-                frequency, visits, self.episodes, self._layers.n_states, self._layers.n_actions, self.zeta
-            )
-            # Nothing is known of a pair that was never visited, however small the scale: all distributions.
-            width = np.where(visits[..., None] > 0.0, width, 1.0)
-            lower.append(frequency - width)
-            upper.append(frequency + width)
-        last = np.ones((self._layers.sizes[-2], self._layers.n_actions, 1))
-        return BoxSet([*lower, last], [*upper, last])
+        return bernstein_boxes(estimator, self._layers, self.episodes, self.zeta, self.radius_scale)
 
     def _estimator_tree(self) -> dict[str, Any]:
         return self._estimator.tree()
 
     def _estimator_from(self, tree: dict[str, Any]) -> EpochCounts:
-        empty = self._empty_estimator()
-        tables = []
-        for name in ("transitions", "at_epoch"):
-            counts = [float_array(table, name, ValueError) for table in tree[name]]
-            if [table.shape for table in counts] != [table.shape for table in empty.transitions]:
-                raise ValueError(f"{name} have shapes {[table.shape for table in counts]}")
-            if not all((table >= 0.0).all() and (table == np.floor(table)).all() for table in counts):
-                raise ValueError(f"{name} are not counts")
-            tables.append(tuple(counts))
-        if not all((then <= now).all() for now, then in zip(*tables, strict=True)):
-            raise ValueError("an epoch began with more visits than there are now")
-        return EpochCounts(tables[0], tables[1], integer(tree["epoch"], "epoch", 1, ValueError))
+        return checked_counts(tree, self._layers)

@@ -1,0 +1,304 @@
+"""Policy optimisation: every update against a slow reference, confidence events, regret, negative control."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from advmdp import (
+    CorruptCheckpointError,
+    InvalidSpecError,
+    TabularModel,
+    load_learner,
+    make_adversary,
+    make_learner,
+    make_world,
+    occupancy,
+    run,
+    storage,
+)
+from advmdp.confidence import BoxSet
+from advmdp.episodes import play
+from advmdp.learners.policy_optimisation import extreme_values
+from tests.learners.policy_references import REFERENCES
+from tests.learners.test_learners import Alternating
+from tests.learners.test_reps import episodes_of
+
+NAMES = list(REFERENCES)
+COUNTING = ["pomd", "dilated-bonus"]
+VALUE_TARGETED = ["oppo", "powers", "ucrl-vtr"]
+WORLDS = [
+    make_world("random-mixture", layer_sizes=(1, 2, 3, 1), n_actions=2, dim=2, seed=1),
+    make_world("random-mixture", layer_sizes=(1, 3, 2, 2, 1), n_actions=3, dim=3, seed=2),
+]
+TINY = WORLDS[0]
+VARIANTS = [
+    *((name, {}) for name in NAMES),
+    # With the constants of the sources no bound binds in 60 episodes.
+    *((name, {"radius_scale": 2e-4 if name == "powers" else 0.02}) for name in NAMES if name != "mdp-e"),
+]
+NARROW = VARIANTS[len(NAMES) :]
+
+
+# --------------------------------------------------------------------------- the update, from its formula
+
+
+@pytest.mark.parametrize("world", WORLDS, ids=["two steps", "three steps"])
+@pytest.mark.parametrize(("name", "options"), VARIANTS, ids=lambda value: str(value))
+def test_every_update_equals_the_slow_reference(name, options, world):
+    episodes = 60
+    learner = make_learner(name, world, episodes, **options)
+    slow = REFERENCES[name](world, episodes, scale=options.get("radius_scale", 1.0))
+    for told in episodes_of(learner, world, episodes):
+        for ours, theirs in zip(learner.policy, slow.policy, strict=True):
+            np.testing.assert_allclose(ours, theirs, atol=1e-9)
+        slow.update(told)
+    assert learner.episodes_seen == episodes
+    for ours, theirs in zip(learner.action_values, slow.values, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-8)
+
+
+@pytest.mark.parametrize(("name", "options"), NARROW, ids=lambda value: str(value))
+def test_the_narrow_variant_meets_active_bounds(name, options):
+    """Otherwise the comparison above would not see the sets, or the bonuses, at all."""
+    learner = make_learner(name, WORLDS[1], 60, **options)
+    seen = []
+    for _ in episodes_of(learner, WORLDS[1], 60):
+        if name in COUNTING:
+            widths = [high - low for low, high in zip(*learner.confidence_set.hull(), strict=True)][:-1]
+            seen.append(min(float(width.min()) for width in widths) < 0.7)
+        elif learner.episodes_seen:
+            # The losses of a step are 0 or 1: what is left is the future, which the bonus has not swallowed.
+            first = learner.action_values[0]
+            seen.append(np.abs(first - first.round()).max() > 1e-3)
+    assert np.mean(seen) > 0.3
+
+
+def test_with_one_layer_they_are_algorithms_for_bandits_and_experts():
+    """H = 1: MDP-E and OPPO are Hedge, POMD is EXP3 with implicit exploration."""
+    world = make_world("random-mixture", layer_sizes=(1, 1), n_actions=4, dim=1)
+    for name in ("mdp-e", "oppo", "powers", "pomd"):
+        learner = make_learner(name, world, 40)
+        total = np.zeros(4)
+        for told in episodes_of(learner, world, 40):
+            weights = np.exp(-learner.step_size * total)
+            np.testing.assert_allclose(learner.policy[0][0], weights / weights.sum(), atol=1e-12)
+            if name == "pomd":
+                action = told.actions[0]
+                total[action] += told.losses[0] / (learner.policy[0][0, action] + learner.exploration)
+            else:
+                total += told.loss_table[0][0]
+
+
+def test_values_under_known_kernels_are_those_of_dynamic_programming():
+    """A box of one kernel: largest and smallest value agree with <q, l> at the first state."""
+    rng = np.random.default_rng(0)
+    world = WORLDS[1]
+    policy = occupancy.random_policy(world.layer_sizes, world.n_actions, rng)
+    losses = world.layers.split(rng.random(world.layers.n_pairs))
+    expected = occupancy.expected_loss(world, policy, losses)
+    for maximise in (True, False):
+        values = extreme_values(BoxSet(world.kernels, world.kernels), policy, losses, maximise=maximise)
+        assert (policy[0] * values[0]).sum() == pytest.approx(expected, abs=1e-12)
+
+
+def test_weights_that_leave_the_range_of_floats_do_no_harm():
+    learner = make_learner("mdp-e", TINY, 30, eta=1e5)
+    for _ in episodes_of(learner, TINY, 30):
+        assert all(np.isfinite(table).all() for table in learner.policy)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_constants_are_those_of_the_source(name):
+    K, S, A, H = 1000, TINY.n_states, TINY.n_actions, TINY.horizon
+    learner = make_learner(name, TINY, K)
+    steps = {
+        "mdp-e": np.sqrt(8 * np.log(A) / (K * H**2)),
+        "pomd": 1 / (H * K ** (2 / 3)),
+        "dilated-bonus": 1 / (24 * H**3),
+        "oppo": np.sqrt(2 * np.log(A) / (H**2 * K)),
+        "powers": np.sqrt(2 * np.log(A) / (H**2 * K)),
+    }
+    if name in steps:
+        assert learner.step_size == pytest.approx(steps[name])
+        assert make_learner(name, TINY, K, eta=0.5).step_size == 0.5
+    if name == "pomd":
+        assert learner.exploration == pytest.approx(1 / (np.sqrt(A) * 10))
+        assert make_learner(name, TINY, K, gamma=0.2).exploration == 0.2
+    if name == "dilated-bonus":
+        assert learner.exploration == pytest.approx(2 * H * steps[name])
+        late = make_learner(name, TINY, 10**6)
+        assert late.step_size == pytest.approx(1 / np.sqrt(S * A * H * 10**6))
+    if name in VALUE_TARGETED:
+        assert learner.regularisation == (TINY.bound**-2 if name == "powers" else 1.0)
+
+
+# -------------------------------------------------------------------------------------- confidence events
+
+
+def missed(name, runs, episodes, **options):
+    """Share of runs in which the truth was ever outside: of the boxes, or of an ellipsoid around theta_h."""
+    outside = 0
+    for seed in range(runs):
+        world = make_world("random-mixture", layer_sizes=(1, 3, 3, 1), n_actions=2, dim=2, seed=seed)
+        learner = make_learner(name, world, episodes, **options)
+        out = False
+        for _ in episodes_of(learner, world, episodes, seed=seed):
+            if name in COUNTING:
+                out = out or not learner.confidence_set.contains(world.kernels)
+                continue
+            for h, radius in enumerate(learner.radii):
+                error = world.theta[h] - learner.estimate.centres[h]
+                out = out or np.sqrt(error @ learner.estimate.grams[h] @ error) > radius
+        outside += out
+    return outside / runs
+
+
+@pytest.mark.parametrize("name", COUNTING + VALUE_TARGETED)
+def test_the_truth_stays_in_the_sets(name):
+    assert missed(name, 8, 60) == 0.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", COUNTING + VALUE_TARGETED)
+def test_the_truth_stays_in_the_sets_of_longer_runs(name):
+    assert missed(name, 60, 300) <= 0.05
+
+
+@pytest.mark.parametrize("name", COUNTING + VALUE_TARGETED)
+def test_sets_that_are_too_small_would_be_noticed(name):
+    assert missed(name, 8, 60, radius_scale=0.01) > 0.5
+
+
+@pytest.mark.parametrize("name", ["oppo", "powers"])
+def test_estimated_values_are_optimistic_on_the_confidence_event(name):
+    """V_k(s_0) is at most the true value of pi_k under l_k, in every episode."""
+    world = WORLDS[1]
+    learner = make_learner(name, world, 200)
+    losses, rng = make_adversary("switching", world, 200, period=20), np.random.default_rng(0)
+    gaps = []
+    for k in range(200):
+        policy = learner.policy
+        learner.update(play(world, policy, losses.losses(k), rng, index=k))
+        true = occupancy.expected_loss(world, policy, losses.losses(k))
+        gaps.append(true - float((policy[0] * learner.action_values[0]).sum()))
+    assert min(gaps) >= -1e-12
+    assert max(gaps) > 0.1  # it is not the true value either
+
+
+# ------------------------------------------------------------------------------------------------- regret
+
+
+def average_regret(name, episodes, seed, adversary="stochastic", **options):
+    world = make_world("random-mixture", layer_sizes=(1, 3, 3, 3, 1), n_actions=3, dim=2, seed=seed)
+    learner = make_learner(name, world, episodes, seed=seed)
+    losses = make_adversary(adversary, world, episodes, seed=seed, **options)
+    result = run(world, learner, losses, episodes, seed=seed, progress=False)
+    return result.regret[-1] / episodes
+
+
+def falls(name, few, many, seeds, adversary="stochastic", **options):
+    """Upper end of the 95% interval of the change of regret per episode, paired by seed."""
+    pairs = [[average_regret(name, K, seed, adversary, **options) for K in (few, many)] for seed in range(seeds)]
+    change = np.diff(pairs, axis=1).ravel()
+    return change.mean() + stats.t.ppf(0.975, seeds - 1) * change.std(ddof=1) / np.sqrt(seeds)
+
+
+@pytest.mark.parametrize("name", ["mdp-e", "oppo", "ucrl-vtr", "powers"])
+def test_regret_per_episode_falls(name):
+    assert falls(name, 100, 800, 5) < 0.0
+
+
+@pytest.mark.parametrize("name", ["mdp-e", "oppo"])
+def test_regret_per_episode_falls_when_losses_switch(name):
+    """A new table every 10 episodes."""
+    assert falls(name, 100, 800, 5, "switching", period=10) < 0.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["mdp-e", "oppo"])
+def test_regret_per_episode_falls_from_500_to_8000_episodes(name):
+    assert falls(name, 500, 8000, 10) < 0.0
+    assert falls(name, 500, 8000, 10, "switching", period=10) < 0.0
+
+
+def test_known_transitions_help():
+    """The same step, with and without the kernels."""
+    differences = [average_regret("oppo", 400, seed) - average_regret("mdp-e", 400, seed) for seed in range(5)]
+    assert min(differences) > 0.0
+
+
+def test_ucrl_vtr_has_linear_regret_on_alternating_losses():
+    """The negative control: each table undoes the plan for the mean of those before."""
+    world = make_world("random-mixture", layer_sizes=(1, 3, 3, 1), n_actions=2, dim=2)
+    per_episode = {}
+    for name in ("ucrl-vtr", "oppo", "mdp-e"):
+        for episodes in (200, 800):
+            result = run(world, make_learner(name, world, episodes), Alternating(world, episodes), episodes)
+            per_episode[name, episodes] = result.regret[-1] / episodes
+    assert per_episode["ucrl-vtr", 800] > 0.9 * per_episode["ucrl-vtr", 200] > 0.3
+    for name in ("oppo", "mdp-e"):
+        assert per_episode[name, 800] < 0.1
+
+
+# -------------------------------------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize("name", VALUE_TARGETED)
+def test_value_targeted_learners_refuse_a_tabular_model(name):
+    with pytest.raises(InvalidSpecError, match=f"learner '{name}' needs a LinearMixtureModel"):
+        make_learner(name, TabularModel((1, 2, 1), 2), 10)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("mdp-e", {"eta": -1.0}, "eta is -1.0"),
+        ("pomd", {"gamma": 0.0}, "gamma is 0.0, should be a number > 0, or None"),
+        ("pomd", {"radius_scale": 0.0}, "radius_scale is 0.0"),
+        ("dilated-bonus", {"zeta": 1.0}, "zeta is 1.0"),
+        ("oppo", {"lam": 0.0}, "lam is 0.0, should be a number > 0, or None"),
+        ("powers", {"zeta": 0.0}, "zeta is 0.0"),
+        ("ucrl-vtr", {"radius_scale": -1.0}, "radius_scale is -1.0"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(name, options, message):
+    with pytest.raises(InvalidSpecError, match=message):
+        make_learner(name, TINY, 10, **options)
+
+
+NONSENSE_STATES = {
+    "weights that are NaN": ("mdp-e", lambda s: s.update(log_weights=s["log_weights"] * np.nan)),
+    "weights too short": ("oppo", lambda s: s.update(log_weights=s["log_weights"][1:])),
+    "values that are infinite": ("pomd", lambda s: s.update(action_values=s["action_values"] + np.inf)),
+    "counts that are fractions": ("dilated-bonus", lambda s: s["counts"]["transitions"][0].__iadd__(0.5)),
+    "negative moments": ("oppo", lambda s: s["sums"].update(moments=-1.0 - s["sums"]["moments"])),
+    "squares of another shape": ("powers", lambda s: s["square_sums"].update(targets=np.zeros((9, 2)))),
+    "more loss than episodes": ("ucrl-vtr", lambda s: s.update(total_loss=s["total_loss"] + 100.0)),
+}
+
+
+@pytest.mark.parametrize(("name", "spoil"), NONSENSE_STATES.values(), ids=NONSENSE_STATES.keys())
+def test_a_checkpoint_with_a_valid_checksum_and_no_sense_is_refused(tmp_path, name, spoil):
+    path = tmp_path / "learner.npz"
+    learner = make_learner(name, TINY, 10)
+    for _ in episodes_of(learner, TINY, 4):
+        pass
+    learner.save(path)
+    load_learner(path)
+    tree = storage.read(path, "learner")
+    spoil(tree["state"])
+    storage.write(path, "learner", tree)
+    with pytest.raises(CorruptCheckpointError, match="does not describe a learner"):
+        load_learner(path)
+
+
+@pytest.mark.parametrize("name", ["mdp-e", "pomd", "dilated-bonus", "oppo", "powers"])
+def test_updates_beyond_the_last_episode_warn_once(name):
+    learner = make_learner(name, TINY, 3)
+    with pytest.warns(UserWarning, match=f"learner '{name}' was made for 3 episodes") as caught:
+        for _ in episodes_of(learner, TINY, 6):
+            pass
+    assert len(caught) == 1
+    assert caught[0].filename == __file__ or caught[0].filename.endswith("test_reps.py")
