@@ -12,7 +12,7 @@ from advmdp.errors import InvalidSpecError
 from advmdp.theory import bounds
 
 SIZES = {"S": 13, "A": 3, "H": 4, "K": 10_000, "d": 3}
-EXPLICIT = ["lsuob_reps", "vlsuob_reps", "vlsuob_reps_tight", "o_reps", "o_reps_bandit", "mdp_e"]
+EXPLICIT = ["lsuob_reps", "vlsuob_reps", "vlsuob_reps_tight", "o_reps", "o_reps_bandit", "uc_o_reps", "mdp_e"]
 
 
 @st.composite
@@ -229,3 +229,12 @@ def test_reachability():
     assert bounds.bandit_uc_o_reps(**SIZES, reachability=0.5).order == 2 * H * S * sqrt(A * K)
     with pytest.raises(InvalidSpecError, match="reachability is 0"):
         bounds.bandit_uc_o_reps(**SIZES, reachability=0.0)
+
+
+def test_uc_o_reps_by_hand():
+    S, A, H, K, _ = SIZES.values()
+    zeta = 0.05
+    divergence, confidence = log(S**2 * A / H**2), log(K * S * A / zeta)
+    width = 2 * (2 * S * A + 8 * S * sqrt(A * K * confidence)) + 8 * (H - 1) * log(H / zeta)
+    by_hand = {"REGRET": 1.5 * H * sqrt(K * divergence), "ERROR": H / 2 * width}
+    assert dict(bounds.uc_o_reps(**SIZES, zeta=zeta).terms) == pytest.approx(by_hand, rel=1e-12)

@@ -151,3 +151,20 @@ def bernstein(
     confidence = log(episodes * n_states * n_actions / failure)
     denominator = np.maximum(1.0, visits - 1.0)[..., None]
     return 2.0 * np.sqrt(frequency * confidence / denominator) + 14.0 * confidence / (3.0 * denominator)
+
+
+def weissman(
+    visits: NDArray[np.float64],
+    n_next: int,
+    episodes: int,
+    n_states: int,
+    n_actions: int,
+    failure: float,
+) -> NDArray[np.float64]:
+    """Radii in l1 norm around empirical rows over m = ``n_next`` states (UC-O-REPS), shape of ``visits`` N.
+
+    sqrt(2 m log(K S A / delta) / max(1, N)).  Weissman's inequality with a union over pairs and visits asks for
+    sqrt(2 (m log 2 + log(K S A / delta)) / N), which is not more for m >= 2 and K S A / delta >= 4.
+    """
+    confidence = log(episodes * n_states * n_actions / failure)
+    return np.sqrt(2.0 * n_next * confidence / np.maximum(1.0, visits))

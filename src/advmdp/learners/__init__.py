@@ -12,6 +12,7 @@ from advmdp.learners.o_reps import OReps, ORepsBandit
 from advmdp.learners.oppo import Oppo
 from advmdp.learners.pomd import Pomd
 from advmdp.learners.powers import Powers
+from advmdp.learners.uc_o_reps import BanditUcOReps, UcOReps
 from advmdp.learners.ucrl_vtr import UcrlVtr
 from advmdp.learners.uniform import Uniform
 from advmdp.learners.uob_reps import UobReps
@@ -19,6 +20,7 @@ from advmdp.learners.vlsuob_reps import VlsuobReps, VlsuobRepsTight
 from advmdp.registry import learners
 
 __all__ = [
+    "BanditUcOReps",
     "DilatedBonus",
     "FollowTheLeader",
     "Hindsight",
@@ -30,6 +32,7 @@ __all__ = [
     "Oppo",
     "Pomd",
     "Powers",
+    "UcOReps",
     "UcrlVtr",
     "Uniform",
     "UobReps",

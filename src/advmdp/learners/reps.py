@@ -44,8 +44,6 @@ class RepsLearner(Learner, Generic[Estimator]):
     it q_{k+1} <= u_{k+1} fails, on which the analysis rests.
     """
 
-    feedback = "bandit"
-
     def __init__(
         self,
         problem: TabularModel,

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-
 from advmdp.confidence import ConfidenceSet
 from advmdp.confidence.estimators import EpochCounts
-from advmdp.episodes import CheckedEpisode
 from advmdp.layered import TabularModel
-from advmdp.learners.counting import bernstein_boxes, checked_counts
-from advmdp.learners.reps import RepsLearner, require
+from advmdp.learners.counting import bernstein_boxes
+from advmdp.learners.tabular import TabularReps
 from advmdp.registry import register_learner
 
 
 @register_learner("uob-reps")
-class UobReps(RepsLearner[EpochCounts]):
+class UobReps(TabularReps):
     """The tabular algorithm: nothing of the dynamics is known but the layers.
 
     Parameters
@@ -42,25 +37,7 @@ class UobReps(RepsLearner[EpochCounts]):
         zeta: float = 0.05,
         seed: int = 0,
     ) -> None:
-        require(0.0 < radius_scale < np.inf, "radius_scale", radius_scale, "a number > 0")
-        self.radius_scale = radius_scale
-        self._epoch_of_set = 0
-        super().__init__(problem, episodes, eta=eta, gamma=gamma, zeta=zeta, entropy="triples", seed=seed)
+        super().__init__(problem, episodes, radius_scale=radius_scale, eta=eta, gamma=gamma, zeta=zeta, seed=seed)
 
-    def _empty_estimator(self) -> EpochCounts:
-        return EpochCounts.empty(self._layers.sizes, self._layers.n_actions)
-
-    def _estimator_with(self, episode: CheckedEpisode) -> EpochCounts:
-        return self._estimator.add(episode.states, episode.actions)
-
-    def _set_of(self, estimator: EpochCounts, k: int) -> ConfidenceSet:
-        if estimator.epoch == self._epoch_of_set:
-            return self._set  # inside an epoch the set stays
-        self._epoch_of_set = estimator.epoch
-        return bernstein_boxes(estimator, self._layers, self.episodes, self.zeta, self.radius_scale)
-
-    def _estimator_tree(self) -> dict[str, Any]:
-        return self._estimator.tree()
-
-    def _estimator_from(self, tree: dict[str, Any]) -> EpochCounts:
-        return checked_counts(tree, self._layers)
+    def _set_of_epoch(self, counts: EpochCounts) -> ConfidenceSet:
+        return bernstein_boxes(counts, self._layers, self.episodes, self.zeta, self.radius_scale)

@@ -362,11 +362,38 @@ def mdp_e(S: int, A: int, H: int, K: float, d: int = 1, zeta: float = 0.05, B: f
     )
 
 
+def visited_width_counts(confidence: float, S: int, A: int, K: float) -> float:
+    """Bound on sum_k sum_m e_k at visited pairs, l1 balls of radius sqrt(2 m confidence / N) with doubling epochs.
+
+    e_k is at most twice the radius, and 2 where a pair is new.  N is at least half of the visits so far, and
+    sum_n n^(-1/2) <= 2 N^(1/2); Cauchy-Schwarz over the pairs of a layer and sum_h (S_h S_{h+1})^(1/2) <= S give
+    2 S A + 8 S sqrt(A K confidence).
+    """
+    return 2.0 * S * A + 8.0 * S * sqrt(A * K * confidence)
+
+
 def uc_o_reps(S: int, A: int, H: int, K: float, d: int = 1, zeta: float = 0.05, B: float = 1.0) -> Bound:
-    """Order H S sqrt(A K), full information."""
+    """Full information, with the constants of ``docs/learners/uc-o-reps.md``; holds with probability 1 - 2 zeta."""
     _check_sizes(S, A, H, K, d, zeta, B)
-    source = f"{ROSENBERG} (ICML)"
-    return _order_only("uc-o-reps", H * S * sqrt(A * K), "H S sqrt(A K)", "full", "tabular", source)
+    divergence = log(S**2 * A / H**2)
+    width = expected_width(visited_width_counts(log(K * S * A / zeta), S, A, K), H, zeta, layers=H - 1)
+    terms = (
+        ("REGRET", mirror_descent(H * divergence, sqrt(divergence / K), H * K)),
+        ("ERROR", error(width, H)),
+    )
+    return Bound(
+        "uc-o-reps",
+        sum(value for _, value in terms),
+        True,
+        H * S * sqrt(A * K),
+        "H S sqrt(A K)",
+        "full",
+        "unknown",
+        "tabular",
+        f"{ROSENBERG} (ICML); constants: docs/learners/uc-o-reps.md",
+        holds=f"{1.0 - 2.0 * zeta:.6g}",
+        terms=terms,
+    )
 
 
 def bandit_uc_o_reps(
