@@ -20,6 +20,7 @@ from advmdp._summation import CompensatedSum, add_one
 from advmdp.adversaries import Adversary
 from advmdp.episodes import Episode, simulate
 from advmdp.errors import InvalidMDPError, InvalidSpecError
+from advmdp.experiments.dynamic_regret import Comparator, DynamicRegret
 from advmdp.layered import FloatArray, LayeredMDP
 from advmdp.learners import Learner
 from advmdp.occupancy import best_policy, check_policy, expected_loss, forward, occupancy_measure, worst_policy
@@ -42,7 +43,8 @@ class RunResult:
     frame
         One row per logged episode (log-spaced): ``episode`` (how many were played), ``loss`` (expected, of
         this episode's policy), ``cumulative_loss`` (expected), ``observed_loss`` (cumulative, as sampled),
-        ``regret`` (cumulative, exact), ``bound`` (see :func:`proved_bound`).
+        ``regret`` (cumulative, exact), ``bound`` (see :func:`proved_bound`), and one column for each of the
+        ``comparators`` that the run was asked for.
     best_policy
         The best fixed policy in hindsight for the losses of all K episodes.
     baselines
@@ -110,6 +112,7 @@ def run(
     *,
     progress: bool | None = None,
     watch: Watcher | None = None,
+    comparators: Sequence[Comparator] = (),
 ) -> RunResult:
     """Play ``episodes`` episodes and evaluate every policy exactly on the true kernels.
 
@@ -131,12 +134,17 @@ def run(
         Whether to show a progress bar; by default if the error stream is a terminal.
     watch
         Looks on: see :class:`Watcher`.
+    comparators
+        Changing comparators, for dynamic regret: ``"per-episode"`` adds the column ``regret_per_episode``, against the
+        best policy of each episode; a number m adds ``regret_m_switches``, against the best sequence of policies for
+        all K episodes that switches at most m times (at multiples of K / 128; at any episode where K <= 128).
 
     Notes
     -----
-    Memory grows with log K: for the comparator, the summed losses are kept at the logged episodes only.
+    Memory grows with log K: for the comparator, the summed losses are kept at the logged episodes only (and, for
+    changing comparators, at 128 more).
     """
-    current = Run(mdp, learner, adversary, episodes, seed, watch=watch)
+    current = Run(mdp, learner, adversary, episodes, seed, watch=watch, comparators=comparators)
     with _progress(episodes, progress) as advance:
         while current.played < episodes:
             current.play(PROGRESS_STRIDE)
@@ -161,6 +169,7 @@ class Run:
         seed: int = 0,
         *,
         watch: Watcher | None = None,
+        comparators: Sequence[Comparator] = (),
     ) -> None:
         _check_fit(mdp, learner, adversary, episodes)
         adversary.reset()
@@ -173,6 +182,7 @@ class Run:
         self._rng = generator(seed, Stream.TRANSITIONS)
         self._logged = logged_episodes(episodes)
         self._rows: list[tuple[int, float, float, float]] = []
+        self._dynamic = DynamicRegret(mdp, self._logged, comparators) if comparators else None
         n_pairs = mdp.layers.n_pairs
         self._summed_losses = np.empty((len(self._logged), n_pairs))
         # The losses met, and behind them the expected loss suffered: without the error of long sums.
@@ -231,6 +241,8 @@ class Run:
             if not adversary.oblivious:
                 adversary.observe(states, actions)
             self.played = k + 1
+            if self._dynamic is not None:
+                self._dynamic.add(self.played, losses, sums)
             if self.played == self._logged[len(self._rows)]:
                 value = sums.value
                 self._summed_losses[len(self._rows)] = value[:-1]
@@ -249,6 +261,9 @@ class Run:
         frame = pd.DataFrame(self._rows, columns=["episode", "loss", "cumulative_loss", "observed_loss"])
         frame["regret"] = frame["cumulative_loss"] - self._summed_losses @ layers.flatten(occupancy_measure(mdp, best))
         frame["bound"] = [proved_bound(self.learner, count) for count in self._logged]
+        if self._dynamic is not None:
+            own = frame["cumulative_loss"].to_numpy()
+            frame = frame.assign(**self._dynamic.columns(own, self._summed_losses))
         uniform = layers.split(np.full(layers.n_pairs, 1.0 / layers.n_actions))
         baselines = {
             "best": best_total,
@@ -284,6 +299,7 @@ class Run:
             "learner": self.learner.state(),
             "adversary": self.adversary.state(),
             "watch": None if watch is None else watch.state(),
+            "dynamic": None if self._dynamic is None else self._dynamic.state(),
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
@@ -310,6 +326,8 @@ class Run:
         watch = self._resumable_watch()
         if watch is not None:
             watch.set_state(state["watch"])
+        if self._dynamic is not None:
+            self._dynamic.set_state(state["dynamic"])
 
     def _resumable_watch(self) -> ResumableWatcher | None:
         if self.watch is None or isinstance(self.watch, ResumableWatcher):
