@@ -1,0 +1,112 @@
+"""Files of every type, spoiled: each is read as something sound, or refused with one kind of error."""
+
+from __future__ import annotations
+
+import tracemalloc
+import warnings
+
+import numpy as np
+import pytest
+
+from advmdp import (
+    CorruptCheckpointError,
+    InvalidMDPError,
+    LayeredMDP,
+    TabularModel,
+    load_learner,
+    load_mdp,
+    make_adversary,
+    make_learner,
+    make_world,
+    occupancy,
+    play,
+    storage,
+)
+from advmdp.registry import learners
+from advmdp.solvers import SolverError
+from tests.robustness.hostile import spoiled
+
+WORLD = make_world("random-mixture", layer_sizes=(1, 2, 3, 1), n_actions=2, dim=2)
+LARGEST_MEMORY = 64 * 2**20
+
+
+def used_learner(name):
+    losses = make_adversary("stochastic", WORLD, 10)
+    options = {"losses": losses} if "losses" in learners.options(name) else {}
+    learner = make_learner(name, WORLD, 10, **options)
+    rng = np.random.default_rng(0)
+    for k in range(3):
+        learner.update(play(WORLD, learner.policy, losses.losses(k), rng))
+    return learner
+
+
+def attack(kind, good, load, use, count, seed, tmp_path):
+    """Spoil a good file ``count`` times; returns how many versions were refused."""
+    path = tmp_path / "spoiled.npz"
+    tree = storage.read(good, kind)
+    refused = 0
+    for number in range(count):
+        bad, changes = spoiled(tree, np.random.default_rng([seed, number]))
+        try:
+            storage.write(path, kind, bad)
+        except (TypeError, ValueError):
+            continue  # not even a file of ours can hold this
+        tracemalloc.start()
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                use(load(path))
+        except CorruptCheckpointError as error:
+            refused += str(path) in str(error)
+        except (SolverError, InvalidMDPError):
+            pass  # sound, and an update that says that it cannot be done
+        except Exception as error:
+            raise AssertionError(f"change {number} ({changes}) gave {type(error).__name__}: {error}") from error
+        finally:
+            peak = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+        assert peak < LARGEST_MEMORY, f"change {number} ({changes}) took {peak / 2**20:.0f} MiB"
+    return refused
+
+
+def use_learner(learner):
+    """Whatever was let in has a policy, and learns."""
+    for table in learner.policy:
+        np.testing.assert_allclose(table.sum(axis=1), 1.0, atol=1e-6)
+    problem = learner._problem
+    world = problem if isinstance(problem, LayeredMDP) else WORLD
+    if world.layers == problem.layers:
+        learner.update(
+            play(world, learner.policy, make_adversary("fixed", world, 10).losses(0), np.random.default_rng(1))
+        )
+
+
+def use_mdp(mdp):
+    sizes = TabularModel(mdp.layer_sizes, mdp.n_actions).layer_sizes[:-1]
+    uniform = [np.full((size, mdp.n_actions), 1.0 / mdp.n_actions) for size in sizes]
+    assert all(abs(q.sum() - 1.0) < 1e-6 for q in occupancy.occupancy_measure(mdp.kernels, uniform))
+
+
+@pytest.mark.parametrize("name", learners.names())
+def test_spoiled_learners_are_refused_or_sound(name, tmp_path):
+    used_learner(name).save(tmp_path / "good.npz")
+    refused = attack("learner", tmp_path / "good.npz", load_learner, use_learner, 60, 1, tmp_path)
+    assert refused > 10
+
+
+def test_spoiled_worlds_are_refused_or_sound(tmp_path):
+    WORLD.save(tmp_path / "good.npz")
+    assert attack("mdp", tmp_path / "good.npz", load_mdp, use_mdp, 300, 2, tmp_path) > 100
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", learners.names())
+def test_many_spoiled_learners_are_refused_or_sound(name, tmp_path):
+    used_learner(name).save(tmp_path / "good.npz")
+    assert attack("learner", tmp_path / "good.npz", load_learner, use_learner, 500, 3, tmp_path) > 100
+
+
+@pytest.mark.slow
+def test_many_spoiled_worlds_are_refused_or_sound(tmp_path):
+    WORLD.save(tmp_path / "good.npz")
+    assert attack("mdp", tmp_path / "good.npz", load_mdp, use_mdp, 2000, 4, tmp_path) > 500
