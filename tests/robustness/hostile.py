@@ -10,7 +10,8 @@ import numpy as np
 #: What an attacker, or a fault, might put in the place of anything.
 REPLACEMENTS: tuple[Any, ...] = (
     None, True, False, 0, 1, -1, 2**31, 2**63 - 1, 10**30, -(10**30), 0.5, -0.0, 1e308, float("nan"), float("inf"),
-    "", "uniform", "vlsuob-reps", "../../etc/passwd", "\x00", "\N{SNOWMAN}", [], [[]], [None], [1, 10**9, 1], {}, {"a": {}},
+    "", "uniform", "vlsuob-reps", "../../etc/passwd", "\x00",
+    "\N{SNOWMAN}", [], [[]], [None], [1, 10**9, 1], {}, {"a": {}},
     {"__array__": 0}, np.zeros(0), np.zeros((0, 3)), np.array(1.0), np.full(3, np.nan), np.array([1, 2, 3]),
     np.array([-1, 2**62]), np.array([True, False]), np.array(["a", "b"]), np.zeros((1, 1, 1, 1, 1)),
 )  # fmt: skip

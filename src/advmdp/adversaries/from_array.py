@@ -53,7 +53,8 @@ class FromArray(Adversary):
             if bad.any():
                 k, pair = (int(i) for i in np.argwhere(bad)[0])
                 raise InvalidMDPError(
-                    f"losses, episode {start + k}, {self.layers.name_pair(pair)}: loss {piece[k, pair]} is outside [0, 1]"
+                    f"losses, episode {start + k}, {self.layers.name_pair(pair)}: loss {piece[k, pair]} is outside "
+                    "[0, 1]"
                 )
 
     def flat_losses(self, k: int) -> FloatArray:

@@ -22,8 +22,8 @@ class RandomWalk(Adversary):
     """Gaussian steps, independent for every pair, reflected at 0 and 1.
 
     The walk itself is unbounded; the loss is its reflection into [0, 1].  It is sequential, but any episode may be
-    asked for: positions are kept at up to 256 checkpoints, from the nearest of which the walk is replayed, with the same
-    numbers whatever was asked before.
+    asked for: positions are kept at up to 256 checkpoints, from the nearest of which the walk is replayed, with the
+    same numbers whatever was asked before.
 
     Parameters
     ----------
