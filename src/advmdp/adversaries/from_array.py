@@ -23,7 +23,7 @@ class FromArray(Adversary):
     ----------
     losses
         A list over layers of arrays ``(K, S_h, A)``, or one array ``(K, pairs)`` with the pairs of layer 0 first, in
-        each layer state by state.  It is used as it is, not copied, if it is the latter: a memory map stays on disk.
+        each layer state by state.  The latter is not copied if it is float64: a memory map stays on the disk.
     repeat
         Whether to begin again after the last table; otherwise there must be one for every episode.
     seed
@@ -52,10 +52,8 @@ class FromArray(Adversary):
             bad = ~((piece >= 0.0) & (piece <= 1.0))
             if bad.any():
                 k, pair = (int(i) for i in np.argwhere(bad)[0])
-                raise InvalidMDPError(
-                    f"losses, episode {start + k}, {self.layers.name_pair(pair)}: loss {piece[k, pair]} is outside "
-                    "[0, 1]"
-                )
+                where = f"losses, episode {start + k}, {self.layers.name_pair(pair)}"
+                raise InvalidMDPError(f"{where}: loss {piece[k, pair]} is outside [0, 1]")
 
     def flat_losses(self, k: int) -> FloatArray:
         """Table number k."""
