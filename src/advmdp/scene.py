@@ -25,7 +25,7 @@ class Scene:
         A name for every action.
     map
         Rows of letters, one per cell, for worlds on a grid: ``F`` free, ``S`` start, ``G`` goal, ``H`` hole.  A state
-        is then named by its cell, ``(row, column)`` or ``row * width + column``.
+        is then named by the number of its cell, row * width + column.
     natural_losses
         The name under which the losses of this kind of world are registered
         (:func:`advmdp.register_natural_losses`); the adversary ``natural-losses`` asks for it.

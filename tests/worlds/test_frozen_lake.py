@@ -6,7 +6,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from advmdp import InvalidMDPError, InvalidSpecError, LayeredMDP, make_adversary, make_world
+from advmdp import InvalidSpecError, LayeredMDP, make_adversary, make_world
 
 
 @pytest.mark.parametrize("map_name", ["4x4", "8x8"])
@@ -52,18 +52,18 @@ def test_a_map_of_ones_own():
 
 
 @pytest.mark.parametrize(
-    ("options", "error", "message"),
+    ("options", "message"),
     [
-        ({"map": "5x5"}, InvalidSpecError, "map is '5x5', should be one of 4x4, 8x8, or a list of rows"),
-        ({"map": ["SF", "G"]}, InvalidSpecError, "rows of the same number of letters"),
-        ({"map": ["SS", "FG"]}, InvalidSpecError, "exactly one S"),
-        ({"map": ["SX"]}, InvalidSpecError, "should have the letters S, F, H and G"),
-        ({"horizon": 0}, InvalidSpecError, "horizon is 0"),
-        ({"slip": (0.5, 0.5, 0.5)}, InvalidMDPError, "weights of layer 0 .* sum to 1"),
+        ({"map": "5x5"}, "map is '5x5', should be one of 4x4, 8x8, or a list of rows"),
+        ({"map": ["SF", "G"]}, "rows of the same number of letters"),
+        ({"map": ["SS", "FG"]}, "exactly one S"),
+        ({"map": ["SX"]}, "should have the letters S, F, H and G"),
+        ({"horizon": 0}, "horizon is 0"),
+        ({"slip": (0.5, 0.5, 0.5)}, "slip is .*, should be 3 probabilities that sum to 1"),
     ],
 )
-def test_bad_options_are_rejected(options, error, message):
-    with pytest.raises(error, match=message):
+def test_bad_options_are_rejected(options, message):
+    with pytest.raises(InvalidSpecError, match=message):
         make_world("frozen-lake", **options)
 
 
@@ -79,4 +79,4 @@ def test_ice_drifts_while_holes_and_goal_stay():
     # One and the same cell costs the same in every layer and for every move.
     assert early[7][ice, 0] == early[6][world.scene.states[6].index(6), 3]
     still = make_adversary("natural-losses", world, 1000, drift=0.0)
-    assert (still.losses(5)[0] == 0.5).all()
+    np.testing.assert_array_equal(still.flat_losses(5), still.flat_losses(500))

@@ -10,7 +10,7 @@ from advmdp._checks import integer
 from advmdp.adversaries.base import Adversary
 from advmdp.errors import InvalidSpecError
 from advmdp.layered import FloatArray, LayeredMDP, TabularModel
-from advmdp.registry import natural_losses, register_adversary
+from advmdp.registry import natural_losses, register_adversary, register_natural_losses
 from advmdp.seeding import Stream, generator
 
 
@@ -50,8 +50,45 @@ class Waves:
         return signals
 
 
-def amplitude(value: float, what: str) -> float:
+def share(value: float, what: str) -> float:
     """``value`` if it is a number in [0, 1]."""
     if not 0.0 <= value <= 1.0:
         raise InvalidSpecError(f"{what} is {value}, should be in [0, 1]")
     return float(value)
+
+
+@register_natural_losses("terrain")
+class Terrain(Adversary):
+    """A step on a map costs 1 in a hole, 0 at the goal, elsewhere level + drift/2 * wave, as the weather makes it.
+
+    Every cell has a level, uniform on [drift/2, 1 - drift/2], and a wave in [-1, 1] of its own, the same in all layers:
+    ground that was firm becomes hard to walk.  Losses are in [0, 1] as they are.
+
+    Parameters
+    ----------
+    drift
+        How far the cost of open ground moves, in [0, 1].
+    period
+        Of the waves, in episodes.
+    """
+
+    def __init__(
+        self, mdp: LayeredMDP, episodes: int, *, drift: float = 0.5, period: float = 500.0, seed: int = 0
+    ) -> None:
+        super().__init__(mdp, episodes)
+        assert mdp.scene.map is not None
+        assert mdp.scene.states is not None
+        letters = np.array(list("".join(mdp.scene.map)))
+        swing = 0.5 * share(drift, "drift")
+        self._waves = Waves(letters.size, period, seed)
+        levels = generator(seed, Stream.ADVERSARY).uniform(swing, 1.0 - swing, size=letters.size)
+        self._level = np.where(letters == "H", 1.0, np.where(letters == "G", 0.0, levels))
+        self._swing = np.where((letters == "H") | (letters == "G"), 0.0, swing)
+        cells = np.concatenate([np.asarray(layer, dtype=np.int64) for layer in mdp.scene.states[:-1]])
+        self._cells = np.repeat(cells, mdp.n_actions)
+
+    def flat_losses(self, k: int) -> FloatArray:
+        """Level and swing of every cell, with the waves of episode k."""
+        cells = np.clip(self._level + self._swing * self._waves.at(k), 0.0, 1.0)  # of rounding only
+        losses: FloatArray = cells[self._cells]
+        return losses

@@ -6,9 +6,35 @@ from typing import Any
 
 from advmdp.layered import LayeredMDP
 from advmdp.registry import worlds
-from advmdp.worlds import frozen_lake, grid, random_mixture, routing
+from advmdp.worlds import (
+    bow_tie,
+    file,
+    frozen_lake,
+    grid,
+    hard,
+    inventory,
+    pricing,
+    queue,
+    random_mixture,
+    river_swim,
+    routing,
+)
 
-__all__ = ["frozen_lake", "grid", "make_world", "random_mixture", "routing", "worlds"]
+__all__ = [
+    "bow_tie",
+    "file",
+    "frozen_lake",
+    "grid",
+    "hard",
+    "inventory",
+    "make_world",
+    "pricing",
+    "queue",
+    "random_mixture",
+    "river_swim",
+    "routing",
+    "worlds",
+]
 
 
 def make_world(name: str, **options: Any) -> LayeredMDP:

@@ -3,7 +3,8 @@
 It stands for a vehicle (or a packet, or a hiker with a map) that makes progress with every step but is not
 obeyed exactly: sometimes it slips the other way, sometimes a current carries it east or south whatever it
 does.  How often each of these happens is the unknown mixture.  Layers are the anti-diagonals, so the grid has
-no loops; at the far edges only one move is left and every action makes it.
+no loops; at the far edges only one move is left and every action makes it.  Its own losses are ``terrain``: the ground
+of every cell is hard or easy to cross, and that drifts with the weather.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from advmdp._checks import integer
 from advmdp.errors import InvalidSpecError
 from advmdp.layered import FloatArray, LinearMixtureMDP
 from advmdp.registry import register_world
+from advmdp.scene import Scene
 
 EAST, SOUTH = 0, 1
 
@@ -57,7 +59,17 @@ def grid(*, height: int = 6, width: int = 6, noise: Mapping[str, float] | None =
         raise InvalidSpecError(f"height {height}, width {width}: need at least two cells in one direction")
     moves: list[Any] = [lambda intended: intended, *(_NOISE[name] for name in shares)]
     kernels = [[_layer(height, width, h, move) for h in range(height + width - 2)] for move in moves]
-    return LinearMixtureMDP.from_kernels(kernels, [max(obeyed, 0.0), *shares.values()])
+    corner = height * width - 1
+    letters = ["S" if cell == 0 else "G" if cell == corner else "F" for cell in range(height * width)]
+    scene = Scene(
+        states=[
+            [row * width + column for row, column in cells(height, width, layer)] for layer in range(height + width - 1)
+        ],
+        actions=("east", "south"),
+        map=["".join(letters[row * width : (row + 1) * width]) for row in range(height)],
+        natural_losses="terrain",
+    )
+    return LinearMixtureMDP.from_kernels(kernels, [max(obeyed, 0.0), *shares.values()], scene=scene)
 
 
 def cells(height: int, width: int, layer: int) -> list[tuple[int, int]]:

@@ -18,7 +18,7 @@ import numpy as np
 from advmdp._checks import integer
 from advmdp._unroll import Step, unroll
 from advmdp.adversaries import Reacting
-from advmdp.adversaries.natural import amplitude
+from advmdp.adversaries.natural import share
 from advmdp.errors import InvalidSpecError
 from advmdp.layered import FloatArray, LayeredMDP, LinearMixtureMDP
 from advmdp.registry import register_natural_losses, register_world
@@ -62,7 +62,7 @@ def routing(
     seed
         Of the groups and delays that are not given.
     """
-    shares = [float(share) for share in outages]
+    shares = [float(probability) for probability in outages]
     if not shares or min(shares) < 0.0 or sum(shares) > 1.0 + 1e-12:
         raise InvalidSpecError(f"outages is {list(outages)}, should be probabilities that sum to at most 1")
     if graph is None:
@@ -215,7 +215,7 @@ class Congestion(Reacting):
     ) -> None:
         super().__init__(mdp, episodes, memory)
         self._hours = integer(hours, "hours", 1, InvalidSpecError)
-        self._reaction = amplitude(reaction, "reaction")
+        self._reaction = share(reaction, "reaction")
         details = mdp.scene.details
         self._link = np.asarray(details["asked"])
         delays = np.asarray(details["delays"], dtype=np.float64)

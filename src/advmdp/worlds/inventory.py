@@ -1,0 +1,130 @@
+"""Periodic-review inventory with lost sales: how much to order each day, not knowing what customers will ask for.
+
+It stands for a shop, a blood bank, a spare-parts store.  The state is the stock in the morning; the action is the
+order, which arrives at once (what does not fit on the shelf is not taken); then demand comes, and what cannot be
+served is lost.  Demand is an unknown mixture of known distributions, such as slack, usual and busy days.  Costs by
+nature: purchase price, holding and shortage, each of which drifts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from scipy.stats import poisson
+
+from advmdp._checks import integer
+from advmdp._unroll import Step, unroll
+from advmdp.adversaries import Adversary
+from advmdp.adversaries.natural import Waves, share
+from advmdp.errors import InvalidSpecError
+from advmdp.layered import FloatArray, LayeredMDP, LinearMixtureMDP
+from advmdp.registry import register_natural_losses, register_world
+from advmdp.scene import Scene
+from advmdp.worlds._options import positive, probabilities
+
+
+@register_world("inventory")
+def inventory(
+    *,
+    capacity: int = 8,
+    max_order: int = 4,
+    days: int = 7,
+    stock: int = 4,
+    demand_means: Sequence[float] = (1.0, 3.0, 6.0),
+    mix: Sequence[float] = (0.5, 0.3, 0.2),
+) -> LinearMixtureMDP:
+    """Stock 0 to ``capacity``, orders 0 to ``max_order``, demand a mixture of Poisson distributions.
+
+    Parameters
+    ----------
+    capacity
+        Units that fit on the shelf.
+    max_order
+        Largest order; there are ``max_order + 1`` actions.
+    days
+        H.
+    stock
+        On the first morning.
+    demand_means
+        Of the known demand distributions; d is their number.
+    mix
+        Their true weights.
+    """
+    integer(capacity, "capacity", 1, InvalidSpecError)
+    integer(max_order, "max_order", 1, InvalidSpecError)
+    integer(days, "days", 1, InvalidSpecError)
+    if integer(stock, "stock", 0, InvalidSpecError) > capacity:
+        raise InvalidSpecError(f"stock is {stock}, should be at most capacity = {capacity}")
+    means = positive(demand_means, "demand_means")
+    weights = probabilities(mix, "mix", means.size)
+
+    def day(mean: float) -> Step:
+        def step(units: int, order: int) -> dict[int, float]:
+            shelf = min(units + order, capacity)
+            sold_out = float(poisson.sf(shelf - 1, mean)) if shelf else 1.0
+            return {0: sold_out, **{shelf - sold: float(poisson.pmf(sold, mean)) for sold in range(shelf)}}
+
+        return step
+
+    kernels, layers = unroll(stock, days, max_order + 1, [day(mean) for mean in means])
+    morning = np.hstack(layers)[:, None]
+    shelf = np.minimum(morning + np.arange(max_order + 1), capacity)
+    # E[min(demand, shelf)] = sum_{n < shelf} P(demand > n)
+    counts = np.arange(capacity)
+    tails = sum(weight * poisson.sf(counts, mean) for weight, mean in zip(weights, means, strict=True))
+    sold = np.concatenate([[0.0], np.cumsum(tails)])[shelf]
+    scene = Scene(
+        states=[*layers, ["end"]],
+        actions=[f"order {order}" for order in range(max_order + 1)],
+        natural_losses="inventory",
+        details={
+            "bought": (shelf - morning).ravel().astype(np.float64),
+            "leftover": (shelf - sold).ravel(),
+            "lost": (float(weights @ means) - sold).ravel(),
+        },
+    )
+    return LinearMixtureMDP.from_kernels(kernels, weights, scene=scene)
+
+
+@register_natural_losses("inventory")
+class StockCosts(Adversary):
+    """Purchase, holding and shortage: price * bought + holding * E[left over] + shortage * E[lost sales].
+
+    Each of the three rates is its base times 1 + drift * wave, with a wave of its own.  Expectations are over the true
+    demand.  Costs are divided by the largest that is possible, so losses lie in [0, 1].
+
+    Parameters
+    ----------
+    price, holding, shortage
+        Base rates per unit.
+    drift
+        How far the rates move, relative to their bases, in [0, 1].
+    period
+        Of the waves, in episodes.
+    """
+
+    def __init__(
+        self,
+        mdp: LayeredMDP,
+        episodes: int,
+        *,
+        price: float = 1.0,
+        holding: float = 0.3,
+        shortage: float = 2.0,
+        drift: float = 0.5,
+        period: float = 500.0,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(mdp, episodes)
+        rates = positive((price, holding, shortage), "(price, holding, shortage)")
+        details = mdp.scene.details
+        self._costs = rates[:, None] * np.array([details["bought"], details["leftover"], details["lost"]])
+        self._drift = share(drift, "drift")
+        self._costs /= (1.0 + self._drift) * self._costs.sum(axis=0).max()
+        self._waves = Waves(3, period, seed)
+
+    def flat_losses(self, k: int) -> FloatArray:
+        """The costs at the rates of episode k."""
+        losses: FloatArray = (1.0 + self._drift * self._waves.at(k)) @ self._costs
+        return np.clip(losses, 0.0, 1.0)  # of rounding only

@@ -1,0 +1,149 @@
+"""A queue with a server of variable speed: how fast to run, not knowing what will arrive.
+
+It stands for a processor that scales its clock, a call centre that adds agents, a clinic that opens rooms.  The state
+is the number of jobs; the action is the speed.  At speed v up to v jobs are worked on in a slot, each of which is
+finished with probability 0.9 (the others need another slot); then jobs arrive, and those beyond the buffer are turned
+away.  Arrivals are an unknown mixture of known distributions, such as calm, usual and rush.  Costs by nature: energy at
+a drifting price, waiting, and jobs turned away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from scipy.stats import binom, poisson
+
+from advmdp._checks import integer
+from advmdp._unroll import Step, unroll
+from advmdp.adversaries import Adversary
+from advmdp.adversaries.natural import Waves, share
+from advmdp.errors import InvalidSpecError
+from advmdp.layered import FloatArray, LayeredMDP, LinearMixtureMDP
+from advmdp.registry import register_natural_losses, register_world
+from advmdp.scene import Scene
+from advmdp.worlds._options import positive, probabilities
+
+#: Probability that a job which is worked on is finished within the slot.
+FINISHED = 0.9
+
+
+@register_world("queue")
+def queue(
+    *,
+    buffer: int = 7,
+    speeds: Sequence[int] = (0, 1, 2, 3),
+    slots: int = 8,
+    waiting: int = 2,
+    arrival_means: Sequence[float] = (0.5, 1.5, 3.0),
+    mix: Sequence[float] = (0.5, 0.35, 0.15),
+) -> LinearMixtureMDP:
+    """0 to ``buffer`` jobs; actions are speeds; arrivals a mixture of Poisson distributions.
+
+    Parameters
+    ----------
+    buffer
+        Jobs that fit in.
+    speeds
+        Jobs that can be worked on in a slot, one number per action.
+    slots
+        H.
+    waiting
+        Jobs in the first slot.
+    arrival_means
+        Of the known arrival distributions; d is their number.
+    mix
+        Their true weights.
+    """
+    integer(buffer, "buffer", 1, InvalidSpecError)
+    integer(slots, "slots", 1, InvalidSpecError)
+    for speed in speeds:
+        integer(speed, "a speed", 0, InvalidSpecError)
+    if not speeds or max(speeds) < 1:
+        raise InvalidSpecError(f"speeds is {list(speeds)}, should have at least one >= 1")
+    if integer(waiting, "waiting", 0, InvalidSpecError) > buffer:
+        raise InvalidSpecError(f"waiting is {waiting}, should be at most buffer = {buffer}")
+    means = positive(arrival_means, "arrival_means")
+    weights = probabilities(mix, "mix", means.size)
+
+    def slot(mean: float) -> Step:
+        def step(jobs: int, action: int) -> dict[int, float]:
+            row = np.zeros(buffer + 1)
+            worked_on = min(jobs, speeds[action])
+            for finished in range(worked_on + 1):
+                left = jobs - finished
+                arrivals = poisson.pmf(np.arange(buffer - left), mean)
+                row[left:buffer] += binom.pmf(finished, worked_on, FINISHED) * arrivals
+            row[buffer] = max(1.0 - row[:buffer].sum(), 0.0)
+            return dict(enumerate(row.tolist()))
+
+        return step
+
+    steps = [slot(mean) for mean in means]
+    kernels, layers = unroll(waiting, slots, len(speeds), steps)
+
+    def turned_away(jobs: int, action: int) -> float:
+        """Jobs are conserved: what was there, less what is finished, plus what comes, stays or is turned away."""
+        stay = sum(w * n * p for w, step in zip(weights, steps, strict=True) for n, p in step(jobs, action).items())
+        came = jobs - FINISHED * min(jobs, speeds[action]) + float(weights @ means)
+        return max(came - float(stay), 0.0)
+
+    pairs = [(jobs, action) for layer in layers for jobs in layer for action in range(len(speeds))]
+    rejected = {pair: turned_away(*pair) for pair in set(pairs)}
+    scene = Scene(
+        states=[*layers, ["end"]],
+        actions=[f"speed {speed}" for speed in speeds],
+        natural_losses="queue",
+        details={
+            "speed": np.array([speeds[action] for _, action in pairs], dtype=np.float64),
+            "jobs": np.array([jobs for jobs, _ in pairs], dtype=np.float64),
+            "turned_away": np.array([rejected[pair] for pair in pairs]),
+        },
+    )
+    return LinearMixtureMDP.from_kernels(kernels, weights, scene=scene)
+
+
+@register_natural_losses("queue")
+class ServiceCosts(Adversary):
+    """Energy, waiting and rejection: price * v^2 + waiting * jobs + rejection * E[jobs turned away].
+
+    Power grows with the square of the speed; its price is its base times 1 + drift * wave.  The expectation is over the
+    true arrivals.  Costs are divided by the largest that is possible, so losses lie in [0, 1].
+
+    Parameters
+    ----------
+    energy, waiting, rejection
+        Base price of energy, cost per job and slot, cost per job turned away.
+    drift
+        How far the price of energy moves, relative to its base, in [0, 1].
+    period
+        Of its wave, in episodes.
+    """
+
+    def __init__(
+        self,
+        mdp: LayeredMDP,
+        episodes: int,
+        *,
+        energy: float = 1.0,
+        waiting: float = 1.0,
+        rejection: float = 4.0,
+        drift: float = 0.8,
+        period: float = 500.0,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(mdp, episodes)
+        rates = positive((energy, waiting, rejection), "(energy, waiting, rejection)")
+        details = mdp.scene.details
+        self._drift = share(drift, "drift")
+        self._power = rates[0] * np.asarray(details["speed"]) ** 2
+        self._other = rates[1] * np.asarray(details["jobs"]) + rates[2] * np.asarray(details["turned_away"])
+        largest = ((1.0 + self._drift) * self._power + self._other).max()
+        self._power, self._other = self._power / largest, self._other / largest
+        self._wave = Waves(1, period, seed)
+
+    def flat_losses(self, k: int) -> FloatArray:
+        """The costs at the price of energy of episode k."""
+        price = 1.0 + self._drift * self._wave.at(k)[0]
+        losses: FloatArray = price * self._power + self._other
+        return np.clip(losses, 0.0, 1.0)  # of rounding only
