@@ -25,27 +25,27 @@ _VERSION = 1
 _JSON_MEMBER = "tree.json"
 _DIGEST_MEMBER = "sha256"
 _ARRAY_KEY = "__array__"
+#: How the name of a file ends that was being written when the power failed; nobody else's business.
+TEMPORARY = ".tmp"
 
 
 def write(path: str | os.PathLike[str], kind: str, tree: dict[str, Any]) -> None:
     """Write a tree to ``path``; whatever stood there stays intact until the new file is durable."""
-    target = Path(path)
-    arrays: list[NDArray[Any]] = []
-    document = {"format": "advmdp", "version": _VERSION, "kind": kind, "tree": _pack(tree, arrays)}
-    members = {_JSON_MEMBER: json.dumps(document, allow_nan=True).encode()}
-    for number, array in enumerate(arrays):
-        buffer = io.BytesIO()
-        np.lib.format.write_array(buffer, np.asarray(array, order="C"), version=(1, 0), allow_pickle=False)
-        members[f"array_{number}.npy"] = buffer.getvalue()
-    members[_DIGEST_MEMBER] = _digest(members)
+    replace(path, dumps(kind, tree))
 
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
+
+def read(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
+    """Read a tree of the given kind; anything but an intact file raises CorruptCheckpointError."""
+    return loads(Path(path).read_bytes(), kind, os.fspath(path))
+
+
+def replace(path: str | os.PathLike[str], content: bytes) -> None:
+    """Put a file in place of the one at ``path``, in one step, when it is safely on the disk."""
+    target = Path(path)
+    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=TEMPORARY)
     try:
         with os.fdopen(handle, "wb") as file:
-            with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-                for name, content in members.items():
-                    # A fixed date: equal content gives equal files.
-                    archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), content)
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         os.chmod(temporary, _mode(target))
@@ -57,29 +57,45 @@ def write(path: str | os.PathLike[str], kind: str, tree: dict[str, Any]) -> None
     _sync_directory(target.parent)
 
 
-def read(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
-    """Read a tree of the given kind; anything but an intact file raises CorruptCheckpointError."""
-    source = Path(path)
-    with open(source, "rb") as file:
-        try:
-            members = _members(file, os.fstat(file.fileno()).st_size)
-            if members.pop(_DIGEST_MEMBER, b"") != _digest(members):
-                raise ValueError("its checksum does not match its content")
-            document = json.loads(members.pop(_JSON_MEMBER))
-            if document["format"] != "advmdp" or document["version"] != _VERSION:
-                raise ValueError(f"format {document['format']!r} version {document['version']!r}")
-            found = document["kind"]
-            if found == kind:
-                tree = _unpack(document["tree"], members)
-                if not isinstance(tree, dict):
-                    raise ValueError("its content is not a mapping")
-                return tree
-        except MemoryError:
-            raise
-        except Exception as error:
-            raise CorruptCheckpointError(
-                f"{source}: not an intact advmdp file ({error}); restore it from a copy, or start anew"
-            ) from error
+def dumps(kind: str, tree: dict[str, Any]) -> bytes:
+    """A tree as the bytes of a file."""
+    arrays: list[NDArray[Any]] = []
+    document = {"format": "advmdp", "version": _VERSION, "kind": kind, "tree": _pack(tree, arrays)}
+    members = {_JSON_MEMBER: json.dumps(document, allow_nan=True).encode()}
+    for number, array in enumerate(arrays):
+        buffer = io.BytesIO()
+        np.lib.format.write_array(buffer, np.asarray(array, order="C"), version=(1, 0), allow_pickle=False)
+        members[f"array_{number}.npy"] = buffer.getvalue()
+    members[_DIGEST_MEMBER] = _digest(members)
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        for name, content in members.items():
+            # A fixed date: equal content gives equal files.
+            archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), content)
+    return file.getvalue()
+
+
+def loads(content: bytes, kind: str, source: str) -> dict[str, Any]:
+    """The tree in the bytes of a file; ``source`` names them in the CorruptCheckpointError if they are not intact."""
+    try:
+        members = _members(io.BytesIO(content), len(content))
+        if members.pop(_DIGEST_MEMBER, b"") != _digest(members):
+            raise ValueError("its checksum does not match its content")
+        document = json.loads(members.pop(_JSON_MEMBER))
+        if document["format"] != "advmdp" or document["version"] != _VERSION:
+            raise ValueError(f"format {document['format']!r} version {document['version']!r}")
+        found = document["kind"]
+        if found == kind:
+            tree = _unpack(document["tree"], members)
+            if not isinstance(tree, dict):
+                raise ValueError("its content is not a mapping")
+            return tree
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise CorruptCheckpointError(
+            f"{source}: not an intact advmdp file ({error}); restore it from a copy, or start anew"
+        ) from error
     raise CorruptCheckpointError(f"{source}: holds a {found!r}, should hold a {kind!r}")
 
 

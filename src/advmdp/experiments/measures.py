@@ -1,0 +1,143 @@
+"""What a run can record beside its regret: each measure looks on and adds columns to the frame."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+import pandas as pd
+
+from advmdp.experiments.runner import ResumableWatcher, logged_episodes
+from advmdp.layered import FloatArray, LayeredMDP
+from advmdp.learners import Learner
+from advmdp.solvers import upper_occupancy
+from advmdp.theory.decomposition import TERMS, Decomposition, row_widths
+
+
+class Measure(ResumableWatcher, Protocol):
+    """A watcher with columns, one value for each logged episode."""
+
+    def columns(self) -> dict[str, FloatArray]:
+        """After the run; NaN where the learner has nothing of the kind."""
+
+
+class DecompositionMeasure:
+    """The regret split as in section 5 of the paper: the columns of :class:`advmdp.theory.decomposition.Decomposition`.
+
+    NaN for learners without loss estimates.
+    """
+
+    names: ClassVar[tuple[str, ...]] = (*TERMS, *(f"{term} bound" for term in TERMS))
+
+    def __init__(self, mdp: LayeredMDP, learner: Learner, episodes: int) -> None:
+        self._rows = logged_episodes(episodes)
+        applies = learner.q is not None and hasattr(learner, "loss_estimate")
+        self._split = Decomposition(mdp, episodes, self._rows) if applies else None
+
+    def before(self, k: int, learner: Learner, q: FloatArray, losses: FloatArray) -> None:
+        """Before the update."""
+        if self._split is not None:
+            self._split.before(k, learner, q, losses)
+
+    def after(self, k: int, learner: Learner) -> None:
+        """After the update."""
+        if self._split is not None:
+            self._split.after(k, learner)
+
+    def columns(self) -> dict[str, FloatArray]:
+        """The four parts and their bounds."""
+        if self._split is None:
+            return {name: np.full(len(self._rows), np.nan) for name in self.names}
+        frame = self._split.frame
+        return {name: frame[name].to_numpy() for name in self.names}
+
+    def state(self) -> dict[str, Any]:
+        """Of the decomposition."""
+        return {} if self._split is None else self._split.state()
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Of the decomposition."""
+        if self._split is not None:
+            self._split.set_state(state)
+
+
+class WidthsMeasure:
+    """How much the learner knows, at the logged episodes, as the policy of the episode meets it.
+
+    ``width``: e(s, a), the bound on the l1 distance of two next-state distributions of the confidence set, averaged
+    over the pairs of an episode.  ``upper_occupancy`` and ``true_occupancy``: u(s) and q(s), averaged over the states
+    of an episode.  Averages are expectations under the true occupancy measure, exact.  NaN without a confidence set.
+    """
+
+    names: ClassVar[tuple[str, ...]] = ("width", "upper_occupancy", "true_occupancy")
+
+    def __init__(self, mdp: LayeredMDP, learner: Learner, episodes: int) -> None:
+        self._layers = mdp.layers
+        self._logged = logged_episodes(episodes)
+        self._rows: list[list[float]] = []
+
+    def before(self, k: int, learner: Learner, q: FloatArray, losses: FloatArray) -> None:
+        """Look at the set with which episode k is played."""
+        if k + 1 == self._logged[len(self._rows)]:
+            self._rows.append(self._row(learner, q))
+
+    def _row(self, learner: Learner, q: FloatArray) -> list[float]:
+        confidence_set, layers = learner.confidence_set, self._layers
+        if confidence_set is None:
+            return [float("nan")] * 3
+        width = q @ layers.flatten(row_widths(confidence_set))
+        true = np.concatenate([table.sum(axis=1) for table in layers.split(q)])
+        upper = np.concatenate(upper_occupancy(confidence_set, list(learner.policy)))
+        return [float(value) / layers.horizon for value in (width, true @ upper, true @ true)]
+
+    def after(self, k: int, learner: Learner) -> None:
+        """Nothing: the set of the next episode is that episode's business."""
+
+    def columns(self) -> dict[str, FloatArray]:
+        """The three averages."""
+        return dict(zip(self.names, np.array(self._rows).T, strict=True))
+
+    def state(self) -> dict[str, Any]:
+        """The rows so far."""
+        return {"rows": [list(row) for row in self._rows]}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Go on after those rows."""
+        self._rows = [list(map(float, row)) for row in state["rows"]]
+
+
+MEASURES: dict[str, Callable[[LayeredMDP, Learner, int], Measure]] = {
+    "decomposition": DecompositionMeasure,
+    "widths": WidthsMeasure,
+}
+
+
+class Measures:
+    """Several measures as one watcher."""
+
+    def __init__(self, names: Sequence[str], mdp: LayeredMDP, learner: Learner, episodes: int) -> None:
+        self._parts = {name: MEASURES[name](mdp, learner, episodes) for name in names}
+
+    def before(self, k: int, learner: Learner, q: FloatArray, losses: FloatArray) -> None:
+        """Tell all."""
+        for part in self._parts.values():
+            part.before(k, learner, q, losses)
+
+    def after(self, k: int, learner: Learner) -> None:
+        """Tell all."""
+        for part in self._parts.values():
+            part.after(k, learner)
+
+    def add_to(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """The frame of a run with the columns of all measures."""
+        return frame.assign(**{n: v for part in self._parts.values() for n, v in part.columns().items()})
+
+    def state(self) -> dict[str, Any]:
+        """Of all."""
+        return {name: part.state() for name, part in self._parts.items()}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Of all."""
+        for name, part in self._parts.items():
+            part.set_state(state[name])

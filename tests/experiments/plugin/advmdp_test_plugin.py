@@ -1,0 +1,44 @@
+"""Learners that misbehave, as another package would provide them: found by entry points, also in worker processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+from advmdp.learners.uniform import Uniform
+
+
+class _Plugin(Uniform):
+    def __init__(self, problem, episodes, *, marker="", seed=0):
+        super().__init__(problem, episodes, seed=seed)
+        self.marker = marker
+
+    def _learn(self, episode):
+        self.misbehave()
+
+
+class Killed(_Plugin):
+    """Its process is killed at the sixth episode, but only once if it has a marker file to leave."""
+
+    def misbehave(self):
+        if self.episodes_seen == 5 and not (self.marker and Path(self.marker).exists()):
+            if self.marker:
+                Path(self.marker).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Failing(_Plugin):
+    """Fails at the sixth episode as long as its marker file is missing."""
+
+    def misbehave(self):
+        if self.episodes_seen == 5 and not (self.marker and Path(self.marker).exists()):
+            raise RuntimeError("no more ideas")
+
+
+class Slow(_Plugin):
+    """Takes its time."""
+
+    def misbehave(self):
+        time.sleep(0.01)

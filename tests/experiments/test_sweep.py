@@ -1,0 +1,217 @@
+"""Running a spec: the same results whoever computes them, however often they are interrupted."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from advmdp import InvalidSpecError, storage
+from advmdp.experiments import Store, load, resume, run_spec, work
+from advmdp.experiments.sweep import Display
+from tests.experiments.conftest import PLUGIN, small_spec
+
+
+class Recorder(Display):
+    def __init__(self):
+        self.events, self.logs = [], []
+
+    def progress(self, cell, played):
+        self.events.append((cell.id, played))
+
+    def finished(self, cell, state):
+        self.events.append((cell.id, state))
+
+    def log(self, text):
+        self.logs.append(text)
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """The frame of the small spec, computed in this process without interruption."""
+    directory = tmp_path_factory.mktemp("alone") / "out"
+    assert run_spec(small_spec(measures=["widths"]), directory, workers=0).computed == 4
+    return load(directory)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_results_do_not_depend_on_the_number_of_workers(tmp_path, alone, workers):
+    display = Recorder()
+    outcome = run_spec(small_spec(measures=["widths"]), tmp_path / "out", workers=workers, display=display)
+    assert (outcome.computed, outcome.failed, outcome.interrupted, outcome.left) == (4, {}, "", 0)
+    assert load(tmp_path / "out").equals(alone)
+    assert sorted(event[1] for event in display.events if event[1] == "done") == ["done"] * 4
+
+
+@pytest.mark.parametrize("played", [0, 1, 17])
+def test_a_run_that_is_stopped_and_resumed_ends_as_if_it_had_not(tmp_path, alone, monkeypatch, played):
+    monkeypatch.setattr(work, "PROGRESS_INTERVAL", 0.0)  # a message, and a chance to stop, after every chunk
+
+    class CtrlC(Recorder):
+        def progress(self, cell, now):
+            super().progress(cell, now)
+            if now >= played and "vlsuob" in cell.id:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    spec, out = small_spec(measures=["widths"]), tmp_path / "out"
+    outcome = run_spec(spec, out, workers=0, display=CtrlC())
+    assert outcome.interrupted == "SIGINT"
+    assert outcome.left == 3
+    assert [path.name for path in (out / "checkpoints").iterdir()] == [f"{spec.cells[1].id}.npz"]
+    assert Store(out).manifest["cells"][spec.cells[1].id]["state"] == "pending"
+    display = Recorder()
+    assert resume(out, workers=0, display=display).left == 0
+    assert display.events[0][1] >= played
+    assert load(out).equals(alone)
+    assert not list((out / "checkpoints").iterdir())
+    assert Store(out).manifest["cells"][spec.cells[1].id]["attempts"] == 2
+
+
+def test_periodic_checkpoints_survive_a_kill_of_everything(tmp_path, plugin):
+    """kill -9 of the driver: its workers end by themselves, and the next one goes on from the checkpoints."""
+    spec = small_spec(learners=["test-slow"], episodes=150)
+    (tmp_path / "spec.toml").write_text(spec.text)
+    out = tmp_path / "out"
+    script = (
+        f"import sys; sys.path.insert(0, {str(PLUGIN)!r})\n"
+        "from advmdp.experiments import run_spec\n"
+        f"run_spec({str(tmp_path / 'spec.toml')!r}, {str(out)!r}, workers=2, checkpoint_every=0.2)\n"
+    )
+    driver = subprocess.Popen([sys.executable, "-c", script], start_new_session=True)
+    deadline = time.monotonic() + 60.0
+    while len(list((out / "checkpoints").glob("[!.]*.npz"))) < 3 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.kill(driver.pid, signal.SIGKILL)
+    driver.wait()
+    display = Recorder()
+    outcome = resume(out, workers=0, display=display)
+    assert outcome.left == 0
+    first = {}
+    for cell, played in display.events:
+        first.setdefault(cell, played)
+    assert all(played > 0 for played in first.values()), "it started anew"
+    run_spec(small_spec(learners=["uniform"], episodes=150), tmp_path / "uniform", workers=0)
+    assert load(out)["regret"].equals(load(tmp_path / "uniform")["regret"])
+    while _processes_of(driver.pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not _processes_of(driver.pid)
+
+
+def _processes_of(session):
+    """The processes of a session that are still alive (Linux)."""
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            fields = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[3]) == session and fields[0] != "Z":
+            found.append(int(name))
+    return found
+
+
+def test_a_killed_worker_is_retried(tmp_path, plugin):
+    marker = tmp_path / "was killed"
+    learners = [{"name": "test-killed", "options": {"marker": str(marker)}}, "uniform"]
+    display = Recorder()
+    outcome = run_spec(small_spec(learners=learners, seeds=1), tmp_path / "out", workers=1, display=display)
+    assert (outcome.computed, outcome.failed) == (2, {})
+    assert any("was killed by signal 9; it is tried again" in line for line in display.logs)
+    frame = load(tmp_path / "out")
+    killed, uniform = (rows for _, rows in frame.groupby("learner", sort=False))
+    assert killed["regret"].tolist() == uniform["regret"].tolist()
+    assert [entry["attempts"] for entry in Store(tmp_path / "out").manifest["cells"].values()] == [2, 1]
+
+
+def test_a_cell_that_kills_its_worker_every_time_fails_alone(tmp_path, plugin):
+    outcome = run_spec(small_spec(learners=["test-killed", "uniform"], seeds=1), tmp_path / "out", workers=2)
+    (cell_id,) = outcome.failed
+    assert "test-killed" in cell_id
+    assert outcome.failed[cell_id] == "its worker process was killed by signal 9, 3 times"
+    assert (outcome.computed, outcome.left) == (1, 1)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_cell_that_fails_is_named_and_can_be_tried_again(tmp_path, plugin, workers):
+    marker = tmp_path / "mended"
+    learners = [{"name": "test-failing", "options": {"marker": str(marker)}}, "uniform"]
+    outcome = run_spec(small_spec(learners=learners, seeds=1), tmp_path / "out", workers=workers)
+    ((cell_id, error),) = outcome.failed.items()
+    assert "RuntimeError: no more ideas" in error
+    assert outcome.computed == 1
+    entry = Store(tmp_path / "out").manifest["cells"][cell_id]
+    assert (entry["state"], entry["error"]) == ("failed", error)
+    marker.touch()
+    outcome = resume(tmp_path / "out", workers=workers)
+    assert (outcome.computed, outcome.failed, outcome.left) == (1, {}, 0)
+
+
+def test_a_full_disk_stops_the_sweep_but_harms_nothing(tmp_path, monkeypatch, alone):
+    write = storage.write
+    spec, out = small_spec(measures=["widths"]), tmp_path / "out"
+
+    def full(path, kind, tree):
+        if "s1" in path.name:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(path, kind, tree)
+
+    monkeypatch.setattr(storage, "write", full)
+    with pytest.raises(OSError, match="No space left"):
+        run_spec(spec, out, workers=0)
+    monkeypatch.undo()
+    assert load(out)["seed"].unique().tolist() == [0]
+    assert resume(out, workers=0).computed == 2
+    assert load(out).equals(alone)
+
+
+def test_a_checkpoint_that_cannot_be_written_or_used_costs_no_result(tmp_path, monkeypatch, alone):
+    monkeypatch.setattr(work, "PROGRESS_INTERVAL", 0.0)
+    spec, out = small_spec(measures=["widths"]), tmp_path / "out"
+
+    class Breaking(Recorder):
+        """Takes away the folder of the checkpoints for a while, then stops."""
+
+        def progress(self, cell, played):
+            if "vlsuob" in cell.id:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    outcome = run_spec(spec, out, workers=0, display=Breaking())
+    assert outcome.interrupted == "SIGTERM"
+    (path,) = (out / "checkpoints").iterdir()
+    tree = storage.read(path, "checkpoint")
+    tree["run"]["rows"] = [[5, 0.0, 0.0, 0.0]]  # intact, but no state of this run
+    storage.write(path, "checkpoint", tree)
+
+    def full(self, cell, content):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("advmdp.experiments.store.WritableStore.write_checkpoint", full)
+    display = Recorder()
+    assert resume(out, workers=0, checkpoint_every=1e-9, display=display).left == 0
+    assert any("starts anew, its checkpoint does not fit" in line for line in display.logs)
+    assert any("the checkpoint could not be written: [Errno 28]" in line for line in display.logs)
+    assert load(out).equals(alone)
+
+
+def test_bad_arguments_are_named(tmp_path):
+    with pytest.raises(InvalidSpecError, match="workers is -1"):
+        run_spec(small_spec(), tmp_path / "out", workers=-1)
+    with pytest.raises(InvalidSpecError, match="checkpoint_every is 0"):
+        run_spec(small_spec(), tmp_path / "out", checkpoint_every=0)
+
+
+def test_workers_have_one_thread_and_leave_ours_alone(tmp_path, monkeypatch):
+    from advmdp.experiments.engines import ONE_THREAD, _environment
+
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
+    with _environment(ONE_THREAD):
+        assert {os.environ[name] for name in ONE_THREAD} == {"1"}
+    assert os.environ["OMP_NUM_THREADS"] == "7"
+    assert "MKL_NUM_THREADS" not in os.environ
