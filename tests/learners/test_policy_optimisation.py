@@ -21,6 +21,7 @@ from advmdp import (
 from advmdp.confidence import BoxSet
 from advmdp.episodes import play
 from advmdp.learners.policy_optimisation import extreme_values
+from advmdp.theory import bounds
 from tests.learners.policy_references import REFERENCES
 from tests.learners.test_learners import Alternating
 from tests.learners.test_reps import episodes_of
@@ -221,6 +222,95 @@ def test_regret_per_episode_falls_when_losses_switch(name):
 def test_regret_per_episode_falls_from_500_to_8000_episodes(name):
     assert falls(name, 500, 8000, 10) < 0.0
     assert falls(name, 500, 8000, 10, "switching", period=10) < 0.0
+
+
+def ahead_of(kernels, values, policy):
+    """P V of every pair, V the mean of the values under the policy; zero in the last layer."""
+    means = [(pi * q).sum(axis=1) for pi, q in zip(policy, values, strict=True)]
+    return [*(P @ V for P, V in zip(kernels, means[1:], strict=False)), np.zeros_like(values[-1])]
+
+
+def inner(q, *tables):
+    return sum(float((p * sum(entry)).sum()) for p, *entry in zip(q, *tables, strict=True))
+
+
+@pytest.mark.parametrize("name", ["mdp-e", "oppo", "powers"])
+def test_regret_is_the_sum_of_its_terms_each_within_its_bound(name):
+    """The proof on the docs pages, line by line, with the best policy in hindsight as the comparator."""
+    world, K = WORLDS[1], 300
+    learner = make_learner(name, world, K)
+    losses, rng = make_adversary("switching", world, K, period=25), np.random.default_rng(0)
+    total = world.layers.split(sum(losses.flat_losses(k) for k in range(K)))
+    best, best_loss = occupancy.best_policy(world, total)
+    q_best = occupancy.occupancy_measure(world, best)
+    weights = optimism = slack = own = visited = 0.0
+    for k in range(K):
+        policy, table = learner.policy, losses.losses(k)
+        q = occupancy.occupancy_measure(world, policy)
+        before = None if name == "mdp-e" else (learner.estimate, learner.radii)
+        told = play(world, policy, table, rng, index=k)
+        learner.update(told)
+        values = learner.action_values
+        ahead = ahead_of(world.kernels, values, policy)
+        own += occupancy.expected_loss(world, policy, table)
+        difference = [pi - star for pi, star in zip(policy, best, strict=True)]
+        weights += sum(
+            float(p.sum(axis=1) @ (d * Q).sum(axis=1)) for p, d, Q in zip(q_best, difference, values, strict=True)
+        )
+        minus = [-Q for Q in values]
+        optimism += inner(q, table, ahead, minus)
+        slack -= inner(q_best, table, ahead, minus)
+        if before is not None:
+            estimate, radii = before
+            for h, radius in enumerate(radii):
+                V = (policy[h + 1] * values[h + 1]).sum(axis=1)
+                x = V @ world.features[h][told.states[h], told.actions[h]]
+                width = np.sqrt(x @ np.linalg.solve(estimate.grams[h], x))
+                visited += min(world.horizon - 1 - h, 2 * radius * width)
+    assert own - best_loss == pytest.approx(weights + optimism + slack, abs=1e-8)
+    assert slack <= 1e-8
+    assert weights <= bounds.exponential_weights(world.n_actions, world.horizon, K, learner.step_size)
+    sizes = (world.n_states, world.n_actions, world.horizon, K, world.dim, 0.05, world.bound)
+    if name == "mdp-e":
+        assert optimism == pytest.approx(0.0, abs=1e-8)
+    else:
+        terms = dict(getattr(bounds, name)(*sizes).terms)
+        assert optimism <= visited + terms["UNVISITED"]
+        assert visited <= terms["OPTIMISM"]
+    assert own - best_loss <= bounds.of_learner(name, *sizes)
+
+
+# The bound of ucrl-vtr is for stochastic losses.
+@pytest.mark.parametrize(
+    ("name", "adversary"),
+    [*((name, "stochastic") for name in NAMES), *((name, "switching") for name in NAMES if name != "ucrl-vtr")],
+)
+def test_regret_stays_below_the_bound(name, adversary):
+    """Explicit bounds hold with their constants; those of `pomd` and `dilated-bonus` are orders, far above H K here."""
+    episodes = 300
+    for seed in range(3):
+        world = make_world("random-mixture", layer_sizes=(1, 3, 3, 3, 1), n_actions=3, dim=2, seed=seed)
+        sizes = (world.n_states, world.n_actions, world.horizon, episodes, world.dim, 0.05, world.bound)
+        bound = getattr(bounds, name.replace("-", "_"))(*sizes)
+        assert bound.explicit == (name not in COUNTING)
+        assert average_regret(name, episodes, seed, adversary) * episodes <= bound.value
+
+
+def test_the_bound_of_mdp_e_is_not_far_away():
+    """One state and a fair coin that says which of two actions costs 1: nearly the worst case of Hedge."""
+    world = make_world("random-mixture", layer_sizes=(1, 1), n_actions=2, dim=1)
+    episodes, rng = 400, np.random.default_rng(0)
+    regrets = []
+    for _ in range(20):
+        coins = (rng.random(episodes) < 0.5).astype(float)
+        tables = np.column_stack([coins, 1.0 - coins])
+        learner, own = make_learner("mdp-e", world, episodes), 0.0
+        for table in tables:
+            own += learner.policy[0][0] @ table
+            learner.update(play(world, learner.policy, [table[None]], rng))
+        regrets.append(own - tables.sum(axis=0).min())
+    bound = bounds.mdp_e(2, 2, 1, episodes).value
+    assert 0.4 * bound < np.mean(regrets) < bound
 
 
 def test_known_transitions_help():

@@ -12,7 +12,18 @@ from advmdp.errors import InvalidSpecError
 from advmdp.theory import bounds
 
 SIZES = {"S": 13, "A": 3, "H": 4, "K": 10_000, "d": 3}
-EXPLICIT = ["lsuob_reps", "vlsuob_reps", "vlsuob_reps_tight", "o_reps", "o_reps_bandit", "uc_o_reps", "mdp_e"]
+EXPLICIT = [
+    "lsuob_reps",
+    "vlsuob_reps",
+    "vlsuob_reps_tight",
+    "o_reps",
+    "o_reps_bandit",
+    "uc_o_reps",
+    "mdp_e",
+    "oppo",
+    "powers",
+    "ucrl_vtr",
+]
 
 
 @st.composite
@@ -69,6 +80,37 @@ def test_one_next_state_by_hand():
     visited = 2 * beta * S * sqrt(2 * K * growth) + 2 * (H - 1)
     error = H / 2 * (2 * visited + 8 * (H - 1) * log(H / zeta))
     assert dict(bounds.lsuob_reps(**SIZES, zeta=zeta, B=B).terms)["ERROR"] == pytest.approx(error, rel=1e-12)
+
+
+def test_value_targeted_bounds_by_hand():
+    """docs/learners/oppo.md and ucrl-vtr.md written out a second time: H = 3, so layers 0 and 1 are regressed."""
+    S, A, H, K, d, zeta, B = 10, 2, 3, 400, 2, 0.1, 1.5
+    optimism = 0.0
+    for M in (2, 1):  # steps that follow
+        information = d * log(1 + K * (7 * M) ** 2 / d)
+        beta = B + M / 2 * sqrt(2 * log(2 / zeta) + information)
+        optimism += 2 * max(beta, M / 2) * sqrt(2 * K * information)
+    eta = sqrt(2 * log(A) / (H**2 * K))
+    weights = sum(log(A) / eta + eta * K * steps**2 / 8 for steps in (1, 2, 3))
+    unvisited = 3 * sqrt(K * log(1 / zeta) / 2)
+    by_hand = {"WEIGHTS": weights, "OPTIMISM": optimism, "UNVISITED": unvisited}
+    assert dict(bounds.oppo(S, A, H, K, d, zeta, B).terms) == pytest.approx(by_hand, rel=1e-12)
+
+    mean = 2 * H * (1 + sqrt(2 * K * log(2 * S * A * K / zeta)))
+    luck = H * sqrt(K / 2) * (sqrt(log(1 / zeta)) + sqrt(log(S * A / zeta)))
+    by_hand = {"OPTIMISM": optimism, "UNVISITED": unvisited, "MEAN LOSSES": mean, "LUCK": luck}
+    assert dict(bounds.ucrl_vtr(S, A, H, K, d, zeta, B).terms) == pytest.approx(by_hand, rel=1e-12)
+
+    l1, l2 = log(1 + K * 7**2 * B**2), log(4 * K**2 * H / zeta)
+    beta = 8 * sqrt(d * l1 * l2) + 4 * sqrt(d) * l2 + 1
+    optimism = 2 * 2 * sqrt(3) * H * beta * sqrt(2 * K * d * l1)
+    by_hand = {"WEIGHTS": weights, "OPTIMISM": optimism, "UNVISITED": unvisited}
+    assert dict(bounds.powers(S, A, H, K, d, zeta, B).terms) == pytest.approx(by_hand, rel=1e-12)
+
+
+def test_one_action_leaves_nothing_to_weigh():
+    assert bounds.mdp_e(**{**SIZES, "A": 1}).value == 0.0
+    assert dict(bounds.oppo(**{**SIZES, "A": 1}).terms)["WEIGHTS"] == 0.0
 
 
 def test_initial_divergence_of_the_two_entropies():
@@ -193,7 +235,14 @@ def test_the_joint_radius_makes_theorem_one_say_something_much_earlier():
 def test_smallest():
     assert bounds.smallest(**SIZES).name == "uob-reps"
     assert bounds.smallest(**SIZES, explicit=True).name == "vlsuob-reps-tight"
-    assert bounds.smallest(**SIZES, feedback="full", transition="known", explicit=True).name == "o-reps"
+    deep = {**SIZES, "S": 40, "H": 12}
+    assert bounds.smallest(**deep, feedback="full", transition="known", explicit=True).name == "o-reps"
+    shallow = {**SIZES, "S": 40, "H": 2}
+    assert bounds.smallest(**shallow, feedback="full", transition="known", explicit=True).name == "mdp-e"
+    # The bound of ucrl-vtr is smaller than that of oppo where the losses are stochastic, and none elsewhere.
+    assert bounds.ucrl_vtr(**SIZES).order == bounds.oppo(**SIZES).order
+    assert bounds.smallest(**SIZES, feedback="full", explicit=True).name != "ucrl-vtr"
+    assert np.isnan(bounds.of_learner("ucrl-vtr", *SIZES.values()))
     many_actions = {"S": 10, "A": 1000, "H": 6, "K": 10**5, "d": 2}
     assert bounds.smallest(**many_actions).name.startswith("vlsuob-reps")
 

@@ -81,9 +81,8 @@ class Powers(Oppo):
         betacheck = self._bernstein(root, root, root)  # no variance known: d in place of 1
         betatilde = self._bernstein(square, square, square)
 
-        state_values = self._state_values(values)
-        phi, targets = self._regressors(episode, state_values)
-        phi_square, square_targets = self._regressors(episode, [value**2 for value in state_values])
+        phi, targets = self._targets(episode, values)
+        phi_square, square_targets = self._targets(episode, values, power=2)
         mean, width = _predict(phi, self._estimate)
         mean_square, width_square = _predict(phi_square, self._square_estimate)
 

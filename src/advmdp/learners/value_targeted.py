@@ -81,26 +81,33 @@ class ValueTargetedLearner(Learner):
         )
         return values
 
-    def _state_values(self, values: FloatArray) -> list[FloatArray]:
-        """V(s) = sum_a pi(a | s) Q(s, a), of the policy in force."""
-        return [np.einsum("sa,sa->s", *tables) for tables in zip(self._policy, self._layers.split(values), strict=True)]
-
     # ------------------------------------------------------------------------------ regression
 
-    def _regressors(self, episode: CheckedEpisode, functions: list[FloatArray]) -> tuple[FloatArray, FloatArray]:
-        """phi_f of the visited pairs, (H - 1, d), and f of the states that came, (H - 1,); f on layers 1..H-1."""
-        steps = range(self._layers.horizon - 1)
-        regressors = np.empty((len(steps), self._problem.dim))
-        targets = np.empty(len(steps))
-        for h in steps:
-            function = functions[h + 1]
-            regressors[h] = function @ self._problem.features[h][episode.states[h], episode.actions[h]]
-            targets[h] = function[episode.states[h + 1]]
+    def _targets(self, episode: CheckedEpisode, values: FloatArray, power: int = 1) -> tuple[FloatArray, FloatArray]:
+        """phi_{V^power} of the visited pairs, (H - 1, d), and V^power of the states that came, (H - 1,).
+
+        V(s) = sum_a pi(a | s) Q(s, a) of the policy in force; ``values`` is Q.
+        """
+        layers = self._layers
+        regressors = np.zeros((layers.horizon - 1, self._problem.dim))
+        targets = np.empty(layers.horizon - 1)
+        value_targets(
+            *self._problem.flat_features,
+            layers.size_array,
+            layers.n_actions,
+            episode.states,
+            episode.actions,
+            self._flat_policy,
+            values,
+            power,
+            regressors,
+            targets,
+        )
         return regressors, targets
 
     def _regress(self, episode: CheckedEpisode, values: FloatArray) -> None:
-        """Gram_h += phi_V phi_V',  b_h += phi_V V(s'), at the visited pairs; ``values`` is Q of the policy in force."""
-        self._take_sums(self._sums.add(*self._regressors(episode, self._state_values(values))))
+        """Gram_h += phi_V phi_V',  b_h += phi_V V(s'), at the visited pairs."""
+        self._take_sums(self._sums.add(*self._targets(episode, values)))
 
     def _take_sums(self, sums: ValueTargets) -> None:
         self._sums = sums
@@ -176,3 +183,34 @@ def optimistic_backward(
             else:
                 for a in range(n_actions):
                     state_values[state + s] += policy[first + a] * values[first + a]
+
+
+@kernel
+def value_targets(
+    features: FloatArray,
+    offsets: IntArray,
+    sizes: IntArray,
+    n_actions: int,
+    states: IntArray,
+    actions: IntArray,
+    policy: FloatArray,
+    values: FloatArray,
+    power: int,
+    regressors: FloatArray,
+    targets: FloatArray,
+) -> None:
+    """regressors[h] += sum_t phi(t | s_h, a_h) V(t)^power,  targets[h] = V(s_{h+1})^power."""
+    dim = regressors.shape[1]
+    pair = 0
+    for h in range(targets.size):
+        pair += sizes[h] * n_actions
+        row = offsets[h] + (states[h] * n_actions + actions[h]) * sizes[h + 1] * dim
+        for t in range(sizes[h + 1]):
+            value = 0.0
+            for i in range(pair + t * n_actions, pair + (t + 1) * n_actions):
+                value += policy[i] * values[i]
+            value = value**power
+            for j in range(dim):
+                regressors[h, j] += value * features[row + t * dim + j]
+            if t == states[h + 1]:
+                targets[h] = value

@@ -58,6 +58,8 @@ class Bound:
     holds: str = ""
     #: The parts of an explicit bound that follow the regret decomposition; their sum is ``value``.
     terms: tuple[tuple[str, float], ...] = ()
+    #: Which losses it holds for: "stochastic" where they must be independent and of one distribution.
+    losses: Literal["adversarial", "stochastic"] = "adversarial"
 
 
 def _check_sizes(S: int, A: int, H: int, K: float, d: int, zeta: float, B: float) -> None:
@@ -346,18 +348,21 @@ def o_reps_bandit(S: int, A: int, H: int, K: float, d: int = 1, zeta: float = 0.
 
 
 def mdp_e(S: int, A: int, H: int, K: float, d: int = 1, zeta: float = 0.05, B: float = 1.0) -> Bound:
-    """H^2 sqrt(2 K log A), always: one expert algorithm per state, known transition, full information."""
+    """H^2 sqrt(K log(A) / 2), always: one expert algorithm per state, known transition, full information.
+
+    That is ``exponential_weights`` with every range at most H, at its best step size sqrt(8 log(A) / (K H^2)).
+    """
     _check_sizes(S, A, H, K, d, zeta, B)
     return Bound(
         "mdp-e",
-        H**2 * sqrt(2.0 * K * log(A)),
+        H**2 * sqrt(0.5 * K * log(A)),
         True,
         H**2 * sqrt(K),
         "H^2 sqrt(K)",
         "full",
         "known",
         "tabular",
-        "Even-Dar, Kakade, Mansour 2009; constants: docs/theory.md",
+        "Even-Dar, Kakade, Mansour 2009; constants: docs/learners/mdp-e.md",
         holds="1",
     )
 
@@ -436,18 +441,130 @@ def dilated_bonus(S: int, A: int, H: int, K: float, d: int = 1, zeta: float = 0.
     return _order_only("dilated-bonus", order, "H^2 S sqrt(A K)", "bandit", "tabular", "Luo, Wei, Lee 2021")
 
 
-def oppo(S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B: float = 1.0) -> Bound:
-    """Order d H^2 sqrt(K), full information."""
+# ----------------------------------------------------------- policy optimisation with value-targeted regression
+
+
+def exponential_weights(A: int, H: int, K: float, eta: float) -> float:
+    """sum_k sum_s q*(s) <pi_k - pi*, Q_k>(s) <= sum_h [log(A) / eta + (eta / 8) K (H - h)^2].
+
+    Hoeffding's lemma in every state, whose Q_k lie in [0, H - h]; q* sums to one in each layer.
+    """
+    if A == 1:
+        return 0.0
+    return H * log(A) / eta + 0.125 * eta * K * H * (H + 1.0) * (2.0 * H + 1.0) / 6.0
+
+
+def unvisited_optimism(H: int, K: float, zeta: float) -> float:
+    """(H (H - 1) / 2) sqrt(K log(1 / zeta) / 2), Hoeffding's.
+
+    What optimism costs, min(H - 1 - h, 2 beta |phi_V|) at each pair and so at most H (H - 1) / 2 in an episode, is
+    summed over the pairs that are visited; regret needs its expectation.
+    """
+    return 0.5 * H * (H - 1) * sqrt(0.5 * K * log(1.0 / zeta))
+
+
+def visited_optimism(largest_radius: float, following: int, information: float, K: float) -> float:
+    """sum_k min(M, 2 beta |phi_V|) at the visited pairs of a layer that M steps follow.
+
+    min(M, 2 beta x) <= 2 max(beta, M / 2) min(1, x); Cauchy-Schwarz and the potential lemma do the rest.
+    """
+    return 2.0 * max(largest_radius, 0.5 * following) * sqrt(2.0 * K * information)
+
+
+def _value_targeted(S: int, H: int, K: float, d: int, zeta: float, B: float, regularisation: float) -> float:
+    """Optimism at visited pairs, all layers: |phi_V| <= M N, with M steps to follow and N <= S - H next states."""
+    total = 0.0
+    for following in range(1, H):
+        information = d * log(1.0 + K * (following * (S - H)) ** 2 / (d * regularisation))
+        log_determinant = information + d * log(regularisation)
+        radius = radii.scalar(log_determinant, H - 1, d, regularisation, zeta, B, span=following)
+        total += visited_optimism(radius, following, information, K)
+    return total
+
+
+def oppo(
+    S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B: float = 1.0, regularisation: float = 1.0
+) -> Bound:
+    """Order d H^2 sqrt(K), full information; the constants are those of our radius, see docs/learners/oppo.md."""
     _check_sizes(S, A, H, K, d, zeta, B)
-    source = "Cai, Yang, Jin, Wang 2020"
-    return _order_only("oppo", d * H**2 * sqrt(K), "d H^2 sqrt(K)", "full", "linear mixture", source)
+    terms = (
+        ("WEIGHTS", exponential_weights(A, H, K, sqrt(2.0 * log(A) / K) / H)),
+        ("OPTIMISM", _value_targeted(S, H, K, d, zeta, B, regularisation)),
+        ("UNVISITED", unvisited_optimism(H, K, zeta)),
+    )
+    return Bound(
+        "oppo",
+        sum(value for _, value in terms),
+        True,
+        d * H**2 * sqrt(K),
+        "d H^2 sqrt(K)",
+        "full",
+        "unknown",
+        "linear mixture",
+        "Cai, Yang, Jin, Wang 2020; constants: docs/learners/oppo.md",
+        holds=f"{1.0 - 2.0 * zeta:.6g}",
+        terms=terms,
+    )
 
 
 def powers(S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B: float = 1.0) -> Bound:
-    """Order d H^(3/2) sqrt(K), full information, for large K."""
+    """Order d H^(3/2) sqrt(K), full information, for large K.
+
+    The value is a simpler bound with constants, of order d H^2 sqrt(K): it takes sigma <= sqrt(3) H where the source
+    uses the law of total variance.
+    """
     _check_sizes(S, A, H, K, d, zeta, B)
-    source = "He, Zhou, Gu 2022"
-    return _order_only("powers", d * H**1.5 * sqrt(K), "d H^(3/2) sqrt(K)", "full", "linear mixture", source)
+    regularisation, longest = B**-2, float(S - H)
+    root = sqrt(d)
+    radius = radii.self_normalised_bernstein(
+        int(K), H, d, regularisation, zeta, B, deviation=1.0, largest=root, length=root * longest
+    )
+    information = d * log(1.0 + K * longest**2 / regularisation)
+    terms = (
+        ("WEIGHTS", exponential_weights(A, H, K, sqrt(2.0 * log(A) / K) / H)),
+        ("OPTIMISM", sum(visited_optimism(sqrt(3.0) * H * radius, m, information, K) for m in range(1, H))),
+        ("UNVISITED", unvisited_optimism(H, K, zeta)),
+    )
+    return Bound(
+        "powers",
+        sum(value for _, value in terms),
+        True,
+        d * H**1.5 * sqrt(K),
+        "d H^(3/2) sqrt(K)",
+        "full",
+        "unknown",
+        "linear mixture",
+        "He, Zhou, Gu 2022; constants: docs/learners/powers.md",
+        holds=f"{1.0 - 4.0 * zeta:.6g}",
+        terms=terms,
+    )
+
+
+def ucrl_vtr(
+    S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B: float = 1.0, regularisation: float = 1.0
+) -> Bound:
+    """Order d H^2 sqrt(K), full information, for losses that are drawn independently from one distribution only."""
+    _check_sizes(S, A, H, K, d, zeta, B)
+    terms = (
+        ("OPTIMISM", _value_targeted(S, H, K, d, zeta, B, regularisation)),
+        ("UNVISITED", unvisited_optimism(H, K, zeta)),
+        ("MEAN LOSSES", 2.0 * H + 2.0 * H * sqrt(2.0 * K * log(2.0 * S * A * K / zeta))),
+        ("LUCK", H * (sqrt(0.5 * K * log(1.0 / zeta)) + sqrt(0.5 * K * log(S * A / zeta)))),
+    )
+    return Bound(
+        "ucrl-vtr",
+        sum(value for _, value in terms),
+        True,
+        d * H**2 * sqrt(K),
+        "d H^2 sqrt(K)",
+        "full",
+        "unknown",
+        "linear mixture",
+        "Ayoub, Jia, Szepesvari, Wang, Yang 2020; constants: docs/learners/ucrl-vtr.md",
+        holds=f"{1.0 - 5.0 * zeta:.6g}",
+        terms=terms,
+        losses="stochastic",
+    )
 
 
 # ------------------------------------------------------------------------------------------ lower bounds
@@ -492,6 +609,7 @@ BOUNDS: tuple[BoundFunction, ...] = (
     uc_o_reps,
     oppo,
     powers,
+    ucrl_vtr,
     o_reps,
     o_reps_bandit,
     mdp_e,
@@ -501,11 +619,13 @@ BOUNDS: tuple[BoundFunction, ...] = (
 def of_learner(name: str, S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B: float = 1.0) -> float:
     """The regret bound of a learner with its default options after all K episodes, NaN where no constants are known.
 
-    It is about the end of a run of K episodes only: step size and exploration are tuned to K.
+    It holds whatever the losses are (NaN for a learner of stochastic ones), and is about the end of a run of K episodes
+    only: step size and exploration are tuned to K.
     """
     for function in BOUNDS:
         bound = function(S, A, H, K, d, zeta, B)
-        if bound.name == name and bound.explicit and bound.side == "upper":
+        adversarial = bound.side == "upper" and bound.losses == "adversarial"
+        if bound.name == name and bound.explicit and adversarial:
             return bound.value
     return nan
 
@@ -537,7 +657,7 @@ def smallest(
     transition: Transition = "unknown",
     explicit: bool = False,
 ) -> Bound:
-    """The smallest upper bound of a setting: by order, or by value among the explicit ones.
+    """The smallest upper bound of a setting with adversarial losses: by order, or by value among the explicit ones.
 
     Bounds that need less feedback, or no knowledge of the transition, count as well.
     """
@@ -546,6 +666,7 @@ def smallest(
         bound
         for bound in candidates
         if bound.side == "upper"
+        and bound.losses == "adversarial"
         and (feedback == "full" or bound.feedback == "bandit")
         and (transition == "known" or bound.transition == "unknown")
         and (bound.explicit or not explicit)
