@@ -79,10 +79,12 @@ def main() -> None:
         "",
         "Written by `python -m benchmarks.study_policy_optimisation`.",
         f"Random mixtures with layers {sizes}, A = {WORLD['n_actions']}, d = {WORLD['dim']}; {SEEDS} seeds; every",
-        "learner with its default constants. Means with 95% intervals (Student's t over seeds); the change is paired by seed.",
+        "learner with its default constants. Means with 95% intervals (Student's t over seeds); the change is paired by",
+        "seed.",
         "",
         "*Future in the last Q*: how much of the true expected loss of later steps the last action values contain, the",
-        "rest having been taken away by bonuses and clipping; 0% is a learner that looks at the losses of each step alone.",
+        "rest having been taken away by bonuses and clipping; 0% is a learner that looks at the losses of each step",
+        "alone.",
     ]
     for adversary, options in ADVERSARIES.items():
         lines += study(adversary, options)
