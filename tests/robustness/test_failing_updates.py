@@ -8,6 +8,7 @@ import pytest
 from advmdp import Episode, InvalidEpisodeError, load_learner, make_adversary, make_learner, make_world, play
 from advmdp.learners import reps
 from advmdp.solvers import SolverError, mirror_descent_step
+from tests.robustness.failures import CLASSES, campaign
 
 WORLD = make_world("random-mixture", layer_sizes=(1, 3, 3, 1), n_actions=2, dim=2)
 
@@ -88,3 +89,9 @@ def test_skipping_keeps_count_of_episodes_and_is_saved(tmp_path):
     with pytest.raises(InvalidEpisodeError, match=r"episode index 3 comes too early"):
         learner.update(Episode([0, 0, 0], [0, 0, 0], [0.5] * 3, index=3))
     assert learner.skipped == 1
+
+
+def test_steps_inside_runs_of_every_class_are_solved():
+    tallies = campaign(9 * 400)
+    assert {name: len(tally.failures) for name, tally in tallies.items()} == dict.fromkeys(CLASSES, 0)
+    assert all(tally.largest_gap <= 1e-8 for tally in tallies.values())
