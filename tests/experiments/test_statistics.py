@@ -17,6 +17,7 @@ from advmdp.experiments.statistics import (
     mean_and_interval,
     paired_differences,
     performance_profile,
+    scaling_exponents,
 )
 
 EPISODES = np.unique(np.round(10 ** (np.arange(61) / 20))).astype(int)  # 1 to 1000
@@ -156,6 +157,22 @@ def test_the_interval_over_seeds_covers_where_that_of_one_regression_does_not():
         one_regression += abs(fit.slope - 1.0) <= stats.t.ppf(0.975, len(kept) - 2) * fit.stderr
     assert over_seeds >= 0.9 * trials
     assert one_regression <= 0.6 * trials
+
+
+def test_scaling_is_that_of_the_final_regrets_of_runs_of_different_lengths():
+    # Within a run regret is linear, but the regret of a run of length K is 3 sqrt(K).
+    runs = [
+        curves(lambda w, name, s, e, k=k: 3 * e / np.sqrt(k), episodes=(k // 2, k)).assign(
+            adversary=f"a[K={k}]", episodes=k
+        )
+        for k in (100, 200, 400)
+    ]
+    table = scaling_exponents(pd.concat(runs, ignore_index=True))
+    assert table["adversary"].tolist() == ["a", "a"]
+    assert table["exponent"].tolist() == pytest.approx([0.5, 0.5])
+    assert table["scale"].tolist() == pytest.approx([3.0, 3.0])
+    with pytest.raises(InvalidSpecError, match="all of one length"):
+        scaling_exponents(runs[0])
 
 
 def test_since_is_a_fraction():

@@ -123,9 +123,9 @@ def growth_exponents(frame: pd.DataFrame, since: float = 0.1) -> pd.DataFrame:
     one regression reports would be wrong here: it takes the points for independent, but the regret at 2,000 episodes
     contains that at 1,000, and such an error is several times too small.
 
-    NaN where a regret in the range is not positive.  Along one run this is how the *curve* grows, for constants that
-    are tuned to the last episode and against the best policy for all of them.  How a tuned learner scales with K is
-    another question: give a frame with one row per run, its last, of runs of different lengths, and ``since=0``.
+    NaN where a regret in the range is not positive.  This is how the *curve* grows, for constants that are tuned to the
+    last episode and against the best policy for all of them; for how a tuned learner scales with K, see
+    :func:`scaling_exponents`.
     """
     _check_columns(frame)
     if not 0.0 <= since < 1.0:
@@ -137,6 +137,20 @@ def growth_exponents(frame: pd.DataFrame, since: float = 0.1) -> pd.DataFrame:
         mean, half = mean_and_interval(exponents)
         rows.append((*key, len(fits), mean, half, float(np.exp(offsets.mean()))))
     return pd.DataFrame(rows, columns=[*GROUP, "seeds", "exponent", "half_width", "scale"])
+
+
+def scaling_exponents(frame: pd.DataFrame) -> pd.DataFrame:
+    """The exponent b in R_K ~ K^b, from the final regrets of runs of different lengths (column ``episodes``).
+
+    Every run has the constants of its own length and the best policy in hindsight for its own losses, as in the
+    theorems.  Rows and interval as in :func:`growth_exponents`.
+    """
+    if "episodes" not in frame.columns or frame["episodes"].nunique() < 2:
+        raise InvalidSpecError("the runs are all of one length; give a list of lengths as `episodes` in the spec")
+    last = last_rows(frame)
+    # Lengths are part of the labels, which tell problems apart; here they are one problem.
+    plain = [a.removesuffix(f"[K={k}]") for a, k in zip(last["adversary"], last["episodes"], strict=True)]
+    return growth_exponents(last.assign(adversary=plain), since=0.0)
 
 
 def performance_profile(frame: pd.DataFrame, reference: str = "uniform") -> pd.DataFrame:

@@ -15,6 +15,7 @@ from advmdp.report.figures import (
     plot_upper_occupancy,
     plot_width,
 )
+from advmdp.report.write import write_report
 
 __all__ = [
     "comparison_figure",
@@ -28,4 +29,5 @@ __all__ = [
     "plot_regret_over_sqrt",
     "plot_upper_occupancy",
     "plot_width",
+    "write_report",
 ]

@@ -183,19 +183,20 @@ def comparison_figure(frame: pd.DataFrame, draw: Callable[[Axes, pd.DataFrame, S
     rows = -(-len(problems) // columns)
     figure = Figure(figsize=(4.6 * columns, 3.4 * rows + 0.5), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False)
-    handles: dict[str, Any] = {}
     for (key, group), ax in zip(problems, axes.flat, strict=False):
         draw(ax, group, styles)
         ax.set_title(" / ".join(str(part) for part in key), fontsize=11)
-        handles |= dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
     for ax in list(axes.flat)[len(problems) :]:
         ax.set_axis_off()
-    legend_below(figure, handles)
+    legend_below(figure, *axes.flat)
     return figure
 
 
-def legend_below(figure: Figure, handles: Mapping[str, Any]) -> None:
-    """A legend under all panels, with as many columns as fit."""
+def legend_below(figure: Figure, *axes: Axes) -> None:
+    """One legend for all these axes, under them, with as many columns as fit."""
+    handles: dict[str, Any] = {}
+    for ax in axes:
+        handles |= dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
     if handles:
         longest = max(len(label) for label in handles)
         rows = math.ceil(len(handles) / max(1.0, figure.get_figwidth() * 13 // (longest + 6)))

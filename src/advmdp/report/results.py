@@ -1,0 +1,211 @@
+"""What a report is made of: a snapshot of a store, and the tables that follow from it."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from advmdp.experiments.statistics import (
+    GROUP,
+    PROBLEM,
+    final_regret,
+    growth_exponents,
+    last_rows,
+    paired_differences,
+    performance_profile,
+    scaling_exponents,
+)
+from advmdp.experiments.store import Final, Store
+from advmdp.layered import LayeredMDP
+from advmdp.theory.decomposition import TERMS
+from advmdp.worlds import make_world
+
+#: Learners whose regret others are divided by, where they are in the experiment: no learning, and a known transition.
+REFERENCES = ("uniform", "o-reps-bandit")
+
+#: Columns of a frame that a report can show, with their labels.
+MEASURES = {
+    "regret": "regret",
+    "loss": "expected loss of the episode",
+    "width": "width of the confidence set",
+    "upper_ratio": "u / true occupancy",
+    **{term: f"{term}, a part of the regret" for term in TERMS},
+}
+
+
+@dataclass(frozen=True)
+class Results:
+    """An experiment as it was at one moment; it may still be running.
+
+    Attributes
+    ----------
+    rows
+        Those of the finished cells, as :func:`advmdp.experiments.load` returns them.
+    manifest, spec_text
+        Those of the store.
+    worlds
+        The worlds by label.
+    finals
+        By (world, adversary): what the first learner ends with, in the first seed that is done.
+    """
+
+    rows: pd.DataFrame
+    manifest: Mapping[str, Any]
+    spec_text: str
+    worlds: Mapping[str, LayeredMDP] = field(default_factory=dict)
+    finals: Mapping[tuple[str, str], Final] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, directory: str | os.PathLike[str]) -> Results:
+        """What stands in a directory now; needs no lock."""
+        store = Store(directory)
+        # The manifest first: whatever is finished after it is then at most missing from the counts, not from the rows.
+        manifest = store.manifest
+        rows = store.load()
+        spec = store.spec
+        worlds = {}
+        for cell in spec.cells:
+            label = spec.labels(cell)["world"]
+            if label not in worlds:
+                worlds[label] = make_world(cell.world.name, **cell.world.options)
+        results = cls(rows, manifest, store.spec_text, worlds)
+        finals = {
+            problem: store.final(cells["cell"].iloc[0])
+            for problem, cells in results.frame.groupby(PROBLEM, sort=False)
+            if cells["learner"].iloc[0] == results.baseline
+        }
+        return replace(results, finals=finals)
+
+    @cached_property
+    def states(self) -> Counter[str]:
+        """How many cells are pending, running, done, failed."""
+        return Counter(cell["state"] for cell in self.manifest["cells"].values())
+
+    @cached_property
+    def frame(self) -> pd.DataFrame:
+        """The rows in the order of the spec, whichever cells are finished, with every column of ``MEASURES``."""
+        rows = self.rows
+        if {"upper_occupancy", "true_occupancy"} <= set(rows.columns):
+            rows = rows.assign(upper_ratio=rows["upper_occupancy"] / rows["true_occupancy"])
+        cells = self.manifest["cells"].values()
+        ranks = {key: {label: i for i, label in enumerate(dict.fromkeys(c[key] for c in cells))} for key in GROUP}
+        order = pd.DataFrame({key: rows[key].map(ranks[key]) for key in GROUP}, index=rows.index)
+        return rows.loc[order.sort_values(GROUP, kind="stable").index]
+
+    @cached_property
+    def learners(self) -> list[str]:
+        """In the order of the spec, as far as they have results."""
+        finished = set(self.rows["learner"])
+        return [
+            name for name in dict.fromkeys(c["learner"] for c in self.manifest["cells"].values()) if name in finished
+        ]
+
+    @property
+    def baseline(self) -> str:
+        """The learner that others are compared with: the first of the spec that has results."""
+        return self.learners[0]
+
+    @cached_property
+    def measures(self) -> dict[str, str]:
+        """Those of ``MEASURES`` that the frame has values of."""
+        return {c: label for c, label in MEASURES.items() if c in self.frame.columns and self.frame[c].notna().any()}
+
+    # ------------------------------------------------------------------------------------------- tables
+
+    @cached_property
+    def final(self) -> pd.DataFrame:
+        """One row per problem and learner: regret, ratios, difference to the baseline, exponent, bound, speed."""
+        table = final_regret(self.frame, [name for name in REFERENCES if name in self.learners])
+        paired = paired_differences(self.frame, self.baseline).drop(columns="seeds")
+        table = table.merge(paired.rename(columns={"half_width": "difference_half_width"}), on=GROUP, how="left")
+        growth = growth_exponents(self.frame).drop(columns=["seeds", "scale"])
+        table = table.merge(growth.rename(columns={"half_width": "exponent_half_width"}), on=GROUP, how="left")
+        table = table.merge(last_rows(self.frame).groupby(GROUP, sort=False)["bound"].mean().reset_index(), on=GROUP)
+        cells = pd.DataFrame(list(self.manifest["cells"].values()))
+        cells["episodes_per_second"] = cells["episodes_per_second"].astype(float)
+        return table.merge(cells.groupby(GROUP)["episodes_per_second"].mean().reset_index(), on=GROUP, how="left")
+
+    @cached_property
+    def scaling(self) -> pd.DataFrame | None:
+        """Exponents of the final regret in K, if there are runs of different lengths."""
+        several = "episodes" in self.frame.columns and self.frame["episodes"].nunique() > 1
+        return scaling_exponents(self.frame) if several else None
+
+    @cached_property
+    def profile(self) -> pd.DataFrame | None:
+        """The performance profile, if uniform play is there to compare with."""
+        if REFERENCES[0] not in self.learners or len(self.learners) < 2:
+            return None
+        profile = performance_profile(self.frame, REFERENCES[0])
+        return None if profile.empty else profile
+
+    def problems(self) -> Iterator[tuple[tuple[str, str], pd.DataFrame]]:
+        """(world, adversary) and its rows, in the order of the spec."""
+        for (world, adversary), rows in self.frame.groupby(PROBLEM, sort=False):
+            yield (str(world), str(adversary)), rows
+
+    def printable(self, world: str | None = None, adversary: str | None = None) -> pd.DataFrame:
+        """The final table as text, whole or of one problem; columns without any value are left out."""
+        table = self.final
+        if world is not None:
+            table = table[(table["world"] == world) & (table["adversary"] == adversary)]
+        columns: dict[str, list[str]] = {name: table[name].tolist() for name in ("world", "adversary", "learner")}
+        columns["regret"] = [interval(m, h) for m, h in zip(table["regret"], table["half_width"], strict=True)]
+        for name in REFERENCES:
+            if f"ratio_to_{name}" in table:
+                columns[f"of {name}'s"] = [number(ratio) for ratio in table[f"ratio_to_{name}"]]
+        paired = zip(table["difference"], table["difference_half_width"], strict=True)
+        columns[f"minus {self.baseline}'s"] = [interval(m, h) for m, h in paired]
+        columns["p, adjusted"] = [p_value(p) for p in table["p_adjusted"]]
+        growth = zip(table["exponent"], table["exponent_half_width"], strict=True)
+        columns["exponent"] = [interval(m, h) for m, h in growth]
+        columns["proved bound"] = [number(float(f"{bound:.2g}")) for bound in table["bound"]]
+        columns["episodes/s"] = [number(speed) for speed in table["episodes_per_second"]]
+        columns["seeds"] = [str(seeds) for seeds in table["seeds"]]
+        text = pd.DataFrame(columns)
+        return text[[column for column in text if (text[column] != "").any()]]
+
+
+def number(value: float) -> str:
+    """Three digits, or all those before the point; nothing for NaN."""
+    if math.isnan(value):
+        return ""
+    if abs(value) >= 1e7:
+        return f"{value:.1e}".replace("e+0", "e").replace("e+", "e")
+    decimals = _decimals(value)
+    return f"{_plain_zero(value, decimals):,.{decimals}f}"
+
+
+def interval(mean: float, half: float) -> str:
+    """Both with the same decimals."""
+    if math.isnan(mean) or math.isnan(half):
+        return number(mean)
+    decimals = _decimals(max(abs(mean), half))
+    return f"{_plain_zero(mean, decimals):,.{decimals}f} ± {half:,.{decimals}f}"
+
+
+def p_value(p: float) -> str:
+    """Two digits; below a thousandth only that."""
+    return "" if math.isnan(p) else "< 0.001" if p < 0.001 else f"{p:.2g}"
+
+
+def _decimals(value: float) -> int:
+    return 0 if abs(value) < 1e-6 else max(0, min(3, 2 - math.floor(math.log10(abs(value)))))
+
+
+def _plain_zero(value: float, decimals: int) -> float:
+    """Rounds to zero without a sign."""
+    return 0.0 if abs(value) < 0.5 * 10.0**-decimals else value
+
+
+def significant(values: Any) -> list[float | None]:
+    """Six digits each, for a reader of numbers; None for NaN, which JSON does not have."""
+    return [float(f"{x:.6g}") if np.isfinite(x) else None for x in values]

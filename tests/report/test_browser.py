@@ -1,0 +1,226 @@
+"""The page in a real browser: it draws, reacts, fits a phone, and asks nobody for anything."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from advmdp.report.page import render
+from tests.report.example import HOSTILE, LEARNERS, results
+
+pytest.importorskip("selenium", reason="selenium is not installed")
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+
+CHROMIUM, CHROMEDRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+if not (CHROMIUM and CHROMEDRIVER):
+    pytest.skip("no chromium and chromedriver (Debian: chromium, chromium-driver)", allow_module_level=True)
+
+#: No network, no first-run pages, no sandbox (which needs rights that containers do not have).
+FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('chromium')}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(CHROMEDRIVER))
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    path.write_text(render(results(states={0: "pending"}, pictures=True)), encoding="utf-8")
+    return path
+
+
+def show(browser, path: Path, width: int = 1200, scheme: str = "light") -> None:
+    metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+    browser.get(path.as_uri())
+
+
+def curves(browser, figure: str = "problem-0") -> list[str]:
+    return [
+        group.get_attribute("data-learner")
+        for group in browser.find_elements(By.CSS_SELECTOR, f"#{figure} .curves > g")
+    ]
+
+
+def ticks(browser, axis: str) -> list[str]:
+    return [t.text for t in browser.find_elements(By.CSS_SELECTOR, f"#problem-0 .{axis}-tick")]
+
+
+def button(browser, learner: str):
+    return browser.find_element(By.CSS_SELECTOR, f"button[data-learner='{learner}']")
+
+
+def background(browser) -> str:
+    return browser.execute_script("return getComputedStyle(document.body).backgroundColor")
+
+
+def test_curves_are_drawn_inside_their_frames(browser, page):
+    show(browser, page)
+    for figure in ("problem-0", "problem-1", "profile"):
+        assert curves(browser, figure) == list(LEARNERS)
+    inside = browser.execute_script("""
+        return [...document.querySelectorAll(".curves path.curve")].map((curve) => {
+          const a = curve.getBoundingClientRect(), b = curve.closest("svg").getBoundingClientRect();
+          const across = a.width > 100 && a.left >= b.left - 2 && a.right <= b.right + 2;
+          return across && a.top >= b.top && a.bottom <= b.bottom;
+        });""")
+    assert inside == [True] * 12
+
+
+def test_labels_of_ticks_do_not_overlap(browser, page):
+    show(browser, page, width=320)
+    browser.find_element(By.ID, "logX").click()
+    overlaps = browser.execute_script("""
+        const texts = [...document.querySelectorAll("#problem-0 .x-tick, #problem-0 .y-tick")];
+        const boxes = texts.map((text) => text.getBoundingClientRect());
+        const apart = (a, b) => a.left >= b.right || b.left >= a.right || a.top >= b.bottom || b.top >= a.bottom;
+        return boxes.flatMap((a, i) => boxes.filter((b, j) => i < j && !apart(a, b))).length;""")
+    assert overlaps == 0
+    assert len(ticks(browser, "x")) >= 3
+
+
+def test_toggling_a_learner_hides_its_curve_everywhere(browser, page):
+    show(browser, page)
+    before = ticks(browser, "y")
+    button(browser, "uniform").click()
+    assert button(browser, "uniform").get_attribute("aria-pressed") == "false"
+    for figure in ("problem-0", "problem-1", "profile"):
+        assert "uniform" not in curves(browser, figure)
+    assert ticks(browser, "y") != before  # the largest is gone, so the others get the room
+    button(browser, "uniform").send_keys(Keys.ENTER)  # and back, by the keyboard
+    assert curves(browser) == list(LEARNERS)
+
+
+def test_logarithmic_axes_change_the_ticks_and_leave_out_what_is_not_positive(browser, page):
+    show(browser, page)
+    assert ticks(browser, "x")[0] == "0"
+    browser.find_element(By.ID, "logX").click()
+    assert ticks(browser, "x") == ["1", "2", "5", "10", "20", "50", "100"]
+    browser.find_element(By.ID, "logY").click()
+    assert "hindsight" not in curves(browser)
+    assert "1 without positive values" in browser.find_element(By.CSS_SELECTOR, "#problem-0 .note").text
+    assert all(float(tick.replace(",", "")) > 0 for tick in ticks(browser, "y"))
+    browser.find_element(By.ID, "logY").click()
+    assert "hindsight" in curves(browser)
+
+
+def test_another_measure_can_be_chosen(browser, page):
+    show(browser, page)
+    browser.find_element(By.CSS_SELECTOR, "select option[value='over_sqrt']").click()
+    assert max(float(tick) for tick in ticks(browser, "y")) < 10  # regret over sqrt(100)
+    assert curves(browser) == list(LEARNERS)
+
+
+def test_pointing_and_arrow_keys_show_values(browser, page):
+    show(browser, page)
+    plot = browser.find_element(By.CSS_SELECTOR, "#problem-0 .plot")
+    tip = browser.find_element(By.CSS_SELECTOR, "#problem-0 .tip")
+    assert not tip.is_displayed()
+    webdriver.ActionChains(browser).move_to_element_with_offset(plot, plot.size["width"] // 2 - 15, 0).perform()
+    assert tip.text.startswith("100 episodes")
+    assert [name for name in LEARNERS if name in tip.text] == list(LEARNERS)
+    assert "±" in tip.text
+    browser.execute_script("arguments[0].focus()", plot)
+    plot.send_keys(Keys.HOME)
+    live = browser.find_element(By.ID, "live")
+    assert live.get_attribute("textContent").startswith("1 episodes; uniform: ")
+    plot.send_keys(Keys.ARROW_RIGHT)
+    assert live.get_attribute("textContent").startswith("2 episodes; ")
+    plot.send_keys(Keys.ESCAPE)
+    assert not tip.is_displayed()
+
+
+@pytest.mark.parametrize("width", [320, 390, 1200])
+def test_nothing_overflows_sideways(browser, page, width):
+    show(browser, page, width)
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    browser.execute_script("for (const d of document.querySelectorAll('details')) d.open = true")
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+
+
+def test_dark_follows_the_system_and_the_button(browser, page):
+    show(browser, page)
+    light = background(browser)
+    show(browser, page, scheme="dark")
+    dark = background(browser)
+    assert (light, dark) == ("rgb(255, 255, 255)", "rgb(20, 23, 28)")
+    browser.find_element(By.ID, "theme").click()
+    assert background(browser) == light
+
+
+def test_controls_have_names(browser, page):
+    show(browser, page)
+    browser.execute_script("for (const d of document.querySelectorAll('details')) d.open = true")
+    nameless = [
+        element.tag_name
+        for element in browser.find_elements(By.CSS_SELECTOR, "button, select, .plot, .scroll, img")
+        if not element.accessible_name
+    ]
+    assert nameless == []
+
+
+def test_no_error_and_no_request_beyond_the_file(browser, page):
+    browser.get("about:blank")
+    for log in ("browser", "performance"):
+        browser.get_log(log)  # and forget
+    show(browser, page)
+    button(browser, "slow").click()
+    browser.find_element(By.ID, "logY").click()
+    assert browser.get_log("browser") == []
+    messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
+    asked = {m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"}
+    assert page.as_uri() in asked
+    assert {url for url in asked if not url.startswith("data:")} == {page.as_uri()}
+
+
+def test_hostile_labels_run_nothing(browser, tmp_path):
+    path = tmp_path / "report.html"
+    hostile = results((HOSTILE,), {HOSTILE: 1.0, "uniform": 2.0}, title=HOSTILE, states={1: "failed"})
+    path.write_text(render(hostile), encoding="utf-8")
+    browser.get_log("browser")
+    show(browser, path, width=390)
+    assert browser.title == " ".join(HOSTILE.split())
+    assert curves(browser) == [HOSTILE, "uniform"]
+    assert browser.find_elements(By.CSS_SELECTOR, "img[src=x]") == []
+    plot = browser.find_element(By.CSS_SELECTOR, "#problem-0 .plot")
+    browser.execute_script("arguments[0].focus()", plot)
+    plot.send_keys(Keys.END)
+    assert HOSTILE in browser.find_element(By.CSS_SELECTOR, "#problem-0 .tip").text
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= 390
+    assert browser.get_log("browser") == []
+
+
+def test_even_a_script_that_slipped_in_would_not_run(browser, page, tmp_path):
+    path = tmp_path / "report.html"
+    slipped = "<script>document.title = 'owned'</script><img src=x onerror=\"document.title='owned'\">"
+    path.write_text(page.read_text(encoding="utf-8").replace("</body>", slipped + "</body>"), encoding="utf-8")
+    show(browser, path)
+    assert browser.title == "An experiment"
+    assert any("Content Security Policy" in entry["message"] for entry in browser.get_log("browser"))
