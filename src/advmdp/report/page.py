@@ -199,7 +199,9 @@ def _curve_table(rows: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
 
 
 def _data(results: Results) -> dict[str, Any]:
-    measures = [{"key": column, "column": column, "label": label} for column, label in results.measures.items()]
+    measures: list[dict[str, Any]] = [
+        {"key": column, "column": column, "label": label} for column, label in results.measures.items()
+    ]
     measures.insert(1, {"key": "over_sqrt", "column": "regret", "label": "regret / √episodes", "over_sqrt": True})
     styles = {
         name: {"colour": COLOURS.index(style.colour), "dashes": style.dashes}

@@ -79,7 +79,7 @@ class Results:
         results = cls(rows, manifest, store.spec_text, worlds)
         finals = {
             problem: store.final(cells["cell"].iloc[0])
-            for problem, cells in results.frame.groupby(PROBLEM, sort=False)
+            for problem, cells in results.problems()
             if cells["learner"].iloc[0] == results.baseline
         }
         return replace(results, finals=finals)
