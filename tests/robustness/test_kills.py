@@ -1,0 +1,140 @@
+"""``kill -9`` at any moment, full disks, directories that cannot be written: nothing that was saved is lost."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from advmdp import Episode, load_learner, make_learner, make_world
+from advmdp.layered import LayeredMDP
+
+EPISODES = 120
+
+
+def started(path):
+    command = [sys.executable, "-m", "tests.robustness.ask_and_tell", str(path), str(EPISODES)]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    assert child.stdout.readline() == "ready\n"
+    return child
+
+
+def finished(path):
+    child = started(path)
+    assert child.communicate(timeout=120)[0] == "done\n"
+    return load_learner(path)
+
+
+def killed_again_and_again(path, kills, rng):
+    """Let the loop run for a random while, kill it, and look at its file; then let it finish."""
+    progress = []
+    for _ in range(kills):
+        child = started(path)
+        time.sleep(rng.uniform(0.0, 0.08))
+        os.killpg(child.pid, signal.SIGKILL)
+        child.communicate()
+        if path.exists():
+            progress.append(load_learner(path).episodes_seen)
+    assert progress == sorted(progress)  # what was saved once is never lost again
+    return finished(path)
+
+
+def check_kills(tmp_path, kills, seed):
+    whole = finished(tmp_path / "whole.npz")
+    pieces = killed_again_and_again(tmp_path / "pieces.npz", kills, np.random.default_rng(seed))
+    for mine, theirs in zip(whole.policy, pieces.policy, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    assert (tmp_path / "whole.npz").read_bytes() == (tmp_path / "pieces.npz").read_bytes()
+
+
+def test_a_killed_loop_goes_on_where_it_was(tmp_path):
+    check_kills(tmp_path, kills=5, seed=0)
+
+
+@pytest.mark.slow
+def test_a_loop_killed_fifty_times_ends_as_if_nothing_had_happened(tmp_path):
+    check_kills(tmp_path, kills=50, seed=1)
+
+
+class KilledHere(BaseException):
+    """Stands for the end of the process: nothing after it is run, not even what cleans up."""
+
+
+@pytest.mark.parametrize("operation", ["fsync", "replace", "chmod"])
+def test_a_save_that_dies_between_two_operations_leaves_a_good_file(operation, tmp_path, monkeypatch):
+    world = make_world("random-mixture", layer_sizes=(1, 2, 2, 1))
+    learner = make_learner("uob-reps", world, 10)
+    path = tmp_path / "learner.npz"
+    learner.save(path)
+    learner.update(Episode([0, 0, 0], [0, 0, 0], [0.5] * 3))
+    real, calls = getattr(os, operation), []
+    for death in range(1, 4):
+        for after in (False, True):
+            calls.clear()
+
+            def dying(*args, death=death, after=after, **options):
+                calls.append(1)
+                if len(calls) == death and not after:
+                    raise KilledHere
+                result = real(*args, **options)
+                if len(calls) == death:
+                    raise KilledHere
+                return result
+
+            monkeypatch.setattr(os, operation, dying)
+            with contextlib.suppress(KilledHere):
+                learner.save(path)
+            monkeypatch.setattr(os, operation, real)
+            assert load_learner(path).episodes_seen in (0, 1)
+
+
+def test_a_full_disk_is_an_error_and_leaves_the_old_file(tmp_path):
+    world = make_world("random-mixture", layer_sizes=(1, 6, 6, 1))
+    learner = make_learner("vlsuob-reps", world, 10)
+    path = tmp_path / "learner.npz"
+    learner.save(path)
+    before = path.read_bytes()
+    learner.update(Episode([0, 0, 0], [0, 0, 0], [0.5] * 3))
+    # No file of this process may now grow beyond half of what is needed.
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) // 2, limits[1]))
+    try:
+        with pytest.raises(OSError, match=os.strerror(errno.EFBIG)):
+            learner.save(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert path.read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == ["learner.npz"]
+    learner.save(path)
+    assert load_learner(path).episodes_seen == 1
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_read_only_directory_is_an_error_and_leaves_the_old_file(tmp_path):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    learner = make_learner("uniform", LayeredMDP([np.ones((1, 2, 1))]), 10)
+    learner.save(folder / "learner.npz")
+    folder.chmod(0o500)
+    try:
+        with pytest.raises(PermissionError):
+            learner.save(folder / "learner.npz")
+        assert load_learner(folder / "learner.npz").episodes_seen == 0
+    finally:
+        folder.chmod(0o700)
+
+
+def test_a_directory_that_is_not_there_is_named(tmp_path):
+    learner = make_learner("uniform", LayeredMDP([np.ones((1, 2, 1))]), 10)
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        learner.save(tmp_path / "nowhere" / "learner.npz")
