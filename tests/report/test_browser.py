@@ -147,6 +147,9 @@ def test_pointing_and_arrow_keys_show_values(browser, page):
     assert tip.text.startswith("100 episodes")
     assert [name for name in LEARNERS if name in tip.text] == list(LEARNERS)
     assert "±" in tip.text
+    beside, around = tip.rect, plot.rect
+    assert around["y"] <= beside["y"] <= beside["y"] + beside["height"] <= around["y"] + around["height"]
+    assert around["x"] <= beside["x"] <= beside["x"] + beside["width"] <= around["x"] + around["width"]
     browser.execute_script("arguments[0].focus()", plot)
     plot.send_keys(Keys.HOME)
     live = browser.find_element(By.ID, "live")

@@ -90,6 +90,15 @@ def test_growth_shows_the_exponents_and_leaves_rounding_errors_out(ax):
     assert ax.get_ylim()[0] > 1e-3
 
 
+def test_a_seed_with_negative_regret_stays_in_the_mean_of_a_logarithmic_figure(ax):
+    data = one_world()
+    data.loc[(data["seed"] == 0) & (data["episode"] == 10), "regret"] = -5.0
+    plot_growth(ax, data)
+    episodes, means = labelled(ax)["other"].get_data()
+    assert list(episodes) == [1, 10, 100]
+    assert means[1] == pytest.approx((-5.0 + 20.0 + 30.0) / 3)
+
+
 def test_width_and_ratio_of_occupancies(ax):
     plot_width(ax, one_world(width=0.5))
     np.testing.assert_allclose(labelled(ax)["uniform"].get_ydata(), 0.5)

@@ -48,7 +48,9 @@ def mean_curves(frame: pd.DataFrame, column: str = "regret") -> pd.DataFrame:
     groups = frame.dropna(subset=[column]).groupby([*GROUP, "episode"], sort=False)[column]
     table = groups.agg(["mean", "sem", "count"]).reset_index()
     table["half_width"] = stats.t.ppf(0.5 + CONFIDENCE / 2.0, (table["count"] - 1).replace(0, np.nan)) * table["sem"]
-    return table.drop(columns="sem").rename(columns={"count": "seeds"})
+    table["order"] = table.groupby(GROUP, sort=False).ngroup()
+    table = table.sort_values(["order", "episode"], ignore_index=True)
+    return table.drop(columns=["sem", "order"]).rename(columns={"count": "seeds"})
 
 
 def last_rows(frame: pd.DataFrame) -> pd.DataFrame:

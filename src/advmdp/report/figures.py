@@ -66,9 +66,7 @@ def plot_regret_over_sqrt(ax: Axes, frame: pd.DataFrame, styles: Styles | None =
 def plot_growth(ax: Axes, frame: pd.DataFrame, styles: Styles | None = None, since: float = 0.1) -> None:
     """Regret on logarithmic axes, with the fitted power laws and their exponents beside them."""
     styles = make_styles(learners_of(frame)) if styles is None else styles
-    positive = frame[frame["regret"] > ROUNDING * frame["episode"]]
-    if not positive.empty:
-        _plot_curves(ax, positive, "regret", styles, band=False)
+    _plot_curves(ax, frame, "regret", styles, band=False, positive=True)
     ax.set_xscale("log")
     ax.set_yscale("log")
     ax.set_ylabel("regret")
@@ -91,7 +89,7 @@ def plot_growth(ax: Axes, frame: pd.DataFrame, styles: Styles | None = None, sin
 def plot_width(ax: Axes, frame: pd.DataFrame, styles: Styles | None = None) -> None:
     """Width of the confidence sets over the episodes (column ``width``), on logarithmic axes."""
     _need(frame, "width")
-    _plot_curves(ax, frame[frame["width"] > 0.0], "width", styles)
+    _plot_curves(ax, frame, "width", styles, positive=True)
     ax.set_ylabel("width of the confidence set")
     ax.set_xscale("log")
     ax.set_yscale("log")
@@ -213,9 +211,15 @@ def legend_below(figure: Figure, *axes: Axes) -> None:
 # ------------------------------------------------------------------------------------------------ parts
 
 
-def _plot_curves(ax: Axes, frame: pd.DataFrame, column: str, styles: Styles | None, *, band: bool = True) -> None:
+def _plot_curves(
+    ax: Axes, frame: pd.DataFrame, column: str, styles: Styles | None, *, band: bool = True, positive: bool = False
+) -> None:
     styles = make_styles(learners_of(frame)) if styles is None else styles
     for learner, curve in mean_curves(frame, column).groupby("learner", sort=False):
+        if positive:  # for a logarithm; means are left out, not seeds, which would make the mean another one
+            curve = curve[curve["mean"] > ROUNDING * curve["episode"]]
+            if curve.empty:
+                continue
         style = styles[str(learner)]
         episodes, mean = curve["episode"].to_numpy(), curve["mean"].to_numpy()
         _line(ax, episodes, mean, style, str(learner))
@@ -243,7 +247,7 @@ def _tidy(ax: Axes) -> None:
 def _count_ticks(ax: Axes) -> None:
     """Thousands with commas, and few of them."""
     for axis in (ax.xaxis, ax.yaxis):
-        axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
+        axis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10], min_n_ticks=4))
         low, high = axis.get_view_interval()
         if max(abs(low), abs(high)) >= 10.0:
             axis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))

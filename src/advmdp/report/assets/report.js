@@ -41,7 +41,8 @@
     const power = 10 ** Math.floor(Math.log10(rough));
     const step = power * [1, 2, 5, 10].find((factor) => factor * power >= rough * 0.999);
     const ticks = [];
-    for (let i = Math.ceil(low / step - 1e-9); i * step <= high + (beyond ? 0.999 : 1e-9) * step; i++) ticks.push(i * step + 0);
+    const end = high + (beyond ? 0.999 : 1e-9) * step;
+    for (let i = Math.ceil(low / step - 1e-9); i * step <= end; i++) ticks.push(i * step + 0); // + 0: no minus zero
     return ticks;
   }
   function logTicks(low, high, count) {
@@ -51,7 +52,8 @@
     const ticks = [];
     for (let power = first; power <= last; power += stride)
       for (const digit of digits) ticks.push(digit * 10 ** power);
-    return ticks.filter((tick) => tick >= low * 0.999 && tick <= high * 1.001);
+    const inside = ticks.filter((tick) => tick >= low * 0.999 && tick <= high * 1.001);
+    return inside.length < 3 ? linearTicks(low, high, 4, 0) : inside;
   }
   function scale(low, high, from, to, log) {
     const f = log ? Math.log : (value) => value;
@@ -214,14 +216,17 @@
         html("td", learner, row);
         let text = format(at.y);
         if (at.low !== null)
-          text += this.content.step ? ` (${format(at.low)} to ${format(at.high)})` : ` ± ${format((at.high - at.low) / 2)}`;
+          text += this.content.step
+            ? ` (${format(at.low)} to ${format(at.high)})`
+            : ` ± ${format((at.high - at.low) / 2)}`;
         html("td", text, row);
         words.push(`${learner}: ${text}`);
       }
       this.tip.hidden = false;
       const room = this.x(value) < (left + right) / 2 ? this.x(value) + 12 : this.x(value) - 12 - this.tip.offsetWidth;
       this.tip.style.left = `${Math.max(0, Math.min(width - this.tip.offsetWidth, room))}px`;
-      this.tip.style.top = `${this.plot.offsetTop + top}px`;
+      const above = this.plot.getBoundingClientRect().top - this.figure.getBoundingClientRect().top;
+      this.tip.style.top = `${above + top}px`;
       return words.join("; ");
     }
     leave() {
@@ -247,7 +252,8 @@
       return { learner: curve.learner, ...mapColumns(curve, divide), x: curve.x };
     });
     return {
-      series, logX: state.logX, logY: state.logY, tiny: 1e-9, unit: "episodes", xLabel: "episodes", yLabel: measure.label,
+      series, logX: state.logX, logY: state.logY, tiny: 1e-9,
+      unit: "episodes", xLabel: "episodes", yLabel: measure.label,
     };
   }
   data.problems.forEach((problem, i) => {
