@@ -6,7 +6,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from advmdp import InvalidMDPError, LayeredMDP, occupancy
+from advmdp import InvalidMDPError, LayeredMDP, load_mdp, make_adversary, make_learner, occupancy, run
 
 
 def test_frozen_lake_is_unrolled_step_by_step():
@@ -85,3 +85,68 @@ def test_environments_without_a_table_are_refused():
         LayeredMDP.from_gymnasium(gymnasium.make("CartPole-v1"), 5)
     with pytest.raises(InvalidMDPError, match="horizon is 0"):
         LayeredMDP.from_gymnasium(gymnasium.make("FrozenLake-v1"), 0)
+
+
+def names(kind):
+    """The newest version of an environment that is installed."""
+    return max(name for name in gymnasium.registry if name.startswith(f"{kind}-v"))
+
+
+@pytest.mark.parametrize(("kind", "horizon"), [("FrozenLake", 7), ("CliffWalking", 9), ("Taxi", 4)])
+def test_every_state_has_its_way_back(kind, horizon):
+    """Kernels and losses, read back through the names of the states, are the environment's own table."""
+    env = gymnasium.make(names(kind))
+    table = env.unwrapped.P
+    mdp, losses = LayeredMDP.from_gymnasium(env, horizon)
+    states, over = mdp.scene.states, mdp.scene.details["over"]
+    rewards = [r for row in table.values() for outcomes in row.values() for _, _, r, _ in outcomes]
+    high, low = max([0, *rewards]), min([0, *rewards])
+    first = mdp.horizon - horizon  # 1 where a dummy layer draws the start
+    rng = np.random.default_rng(0)
+    for h in range(first, mdp.horizon - 1):
+        for i in rng.choice(len(states[h]), size=min(12, len(states[h])), replace=False):
+            for action in range(mdp.n_actions):
+                row, loss = np.zeros(len(states[h + 1])), 0.0
+                places = {key: j for j, key in enumerate(zip(states[h + 1], over[h + 1], strict=True))}
+                if over[h][i]:
+                    row[places[states[h][i], True]], loss = 1.0, high / (high - low)
+                else:
+                    for p, target, reward, terminated in table[states[h][i]][action]:
+                        row[places[target, terminated]] += p
+                        loss += p * (high - reward) / (high - low)
+                np.testing.assert_allclose(mdp.kernels[h][i, action], row, atol=1e-15)
+                assert losses[h][i, action] == pytest.approx(loss, abs=1e-12)
+
+
+def test_states_that_cannot_be_reached_are_dropped():
+    mdp, _ = LayeredMDP.from_gymnasium(gymnasium.make(names("CliffWalking")), 20)
+    everywhere = {state for layer in mdp.scene.states[:-1] for state in layer}
+    assert everywhere == set(range(37)) | {47}  # 37 to 46 are the cliff, from which one is put back at once
+    assert [len(layer) for layer in mdp.scene.states] == list(mdp.layer_sizes)
+
+
+def test_terminal_states_are_kept_apart_and_absorb():
+    mdp, losses = LayeredMDP.from_gymnasium(gymnasium.make("FrozenLake-v1"), 8)
+    over = np.array(mdp.scene.details["over"][7])
+    assert np.array(mdp.scene.states[7])[over].tolist() == [5, 7, 11, 12, 15]
+    for i in np.flatnonzero(over):
+        j = mdp.scene.states[6].index(mdp.scene.states[7][i])
+        assert (mdp.kernels[6][j, :, i] == 1.0).all()
+        assert (losses[7][i] == 1.0).all()  # no reward any more
+
+
+def test_layers_that_are_alike_share_their_memory():
+    mdp, _ = LayeredMDP.from_gymnasium(gymnasium.make("FrozenLake-v1"), 200)
+    assert mdp.flat_kernels[0].size < 20 * 16 * 4 * 16
+
+
+def test_the_way_back_survives_a_file(tmp_path):
+    mdp, _ = LayeredMDP.from_gymnasium(gymnasium.make("FrozenLake-v1"), 4)
+    mdp.save(tmp_path / "lake.npz")
+    assert load_mdp(tmp_path / "lake.npz").scene.states == mdp.scene.states
+
+
+def test_the_losses_can_be_played_as_an_adversary():
+    mdp, losses = LayeredMDP.from_gymnasium(gymnasium.make("FrozenLake-v1"), 4)
+    result = run(mdp, make_learner("uniform", mdp, 5), make_adversary("fixed", mdp, 5, losses=losses), 5)
+    assert result.baselines["best"] <= result.baselines["uniform"]

@@ -421,17 +421,19 @@ class LayeredMDP:
             An environment with a transition table ``env.unwrapped.P`` (``P[s][a]`` a list of
             ``(probability, next state, reward, terminated)``), as FrozenLake, Taxi and CliffWalking have.
         horizon
-            Steps of the environment in an episode.  Episodes that end earlier wait in an absorbing state
-            without further cost.
+            Steps of the environment in an episode.  Episodes that end earlier wait in the terminal state that they
+            reached.
 
         Returns
         -------
         mdp
-            Layer h holds the states that can be reached in h steps.  Where the start is random, a dummy
-            first layer (whose actions all do the same) draws it.
+            Layer h holds the states that can be reached in h steps, and no others.  Where the start is random, a
+            dummy first layer (whose actions all do the same) draws it.  ``mdp.scene.states[h][i]`` is the
+            environment's own number of state i of layer h, ``mdp.scene.details["over"][h][i]`` whether the
+            environment has terminated there.
         losses
-            One table of expected losses: rewards mapped affinely to [0, 1], the highest to 0; waiting in
-            the absorbing state counts as reward 0.
+            One table of expected losses: rewards mapped affinely to [0, 1], the highest to 0 (where it is negative,
+            reward 0 is); waiting in a terminal state counts as reward 0.
         """
         from advmdp._gymnasium import unroll
 

@@ -15,10 +15,12 @@ from advmdp.report.figures import (
     plot_upper_occupancy,
     plot_width,
 )
+from advmdp.report.worlds import draw_world
 from advmdp.report.write import write_report
 
 __all__ = [
     "comparison_figure",
+    "draw_world",
     "make_styles",
     "plot_decomposition",
     "plot_growth",
