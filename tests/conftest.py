@@ -124,3 +124,13 @@ def registries_as_they_were():
     for registry, entries in zip(registries, before, strict=True):
         registry._entries.clear()
         registry._entries.update(entries)
+
+
+@pytest.fixture
+def plugin(monkeypatch):
+    """Installs a package of misbehaving learners, for this process and for the workers that it starts."""
+    from advmdp.registry import learners
+    from tests.experiments.specs import PLUGIN
+
+    monkeypatch.syspath_prepend(str(PLUGIN))
+    monkeypatch.setattr(learners, "_loaded_entry_points", False)

@@ -2,67 +2,173 @@
 
 from __future__ import annotations
 
+import io
+import os
+import signal
+import threading
 from dataclasses import replace
 
-import pandas as pd
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from advmdp.cli import app
+from advmdp.experiments import load, run_spec, work
+from advmdp.experiments.progress import display_for
+from advmdp.experiments.store import WritableStore
+from advmdp.experiments.sweep import Display
 from advmdp.registry import adversaries, learners, worlds
 from advmdp.theory import bounds, lemmas
+from tests.experiments.specs import small_spec
 
 
 def invoke(*arguments: str):
     return CliRunner().invoke(app, list(arguments))
 
 
-def test_compare_prints_a_table_and_writes_a_figure(tmp_path):
-    result = invoke("compare", "--worlds", "grid", "--episodes", "40", "--seeds", "2", "--out", str(tmp_path))
+SMALL = ("--worlds", "grid", "--learners", "uniform,uob-reps", "--episodes", "30", "--workers", "0", "--quiet")
+
+
+@pytest.fixture
+def spec_file(tmp_path):
+    spec = small_spec()
+    path = tmp_path / "small.toml"
+    path.write_text(spec.text)
+    return path
+
+
+def test_compare_prints_a_table_and_writes_a_report(tmp_path):
+    result = invoke("compare", *SMALL, "--seeds", "2", "--out", str(tmp_path / "out"))
     assert result.exit_code == 0, result.output
-    names = {"uniform", "uob-reps", "lsuob-reps", "vlsuob-reps", "vlsuob-reps-tight", "hindsight"}
-    assert all(name in result.output for name in names)
-    assert (tmp_path / "regret.png").read_bytes().startswith(b"\x89PNG")
-    frame = pd.read_parquet(tmp_path / "regret.parquet")
-    assert set(frame["learner"]) == names
-    assert set(frame["adversary"]) == {"stochastic", "switching"}
-    assert frame.groupby(["adversary", "learner", "seed"])["episode"].max().eq(40).all()
+    for name in ("grid / switching", "uniform", "uob-reps", "mean of 2 seeds", "report:"):
+        assert name in result.output
+    frame = load(tmp_path / "out")
+    assert set(frame["learner"]) == {"uniform", "uob-reps"}
+    assert frame.groupby("cell")["episode"].max().eq(30).all()
 
 
-def test_compare_is_the_same_every_time(tmp_path):
-    for name in ("one", "two"):
-        invoke("compare", "--worlds", "grid", "--episodes", "30", "--seeds", "1", "--out", str(tmp_path / name))
-    one, two = (pd.read_parquet(tmp_path / name / "regret.parquet") for name in ("one", "two"))
-    assert one.equals(two)
+def test_compare_again_computes_only_what_is_missing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    invoke("compare", *SMALL, "--seeds", "1")
+    (directory,) = (tmp_path / "runs").iterdir()
+    first = load(directory)
+    invoke("compare", *SMALL, "--seeds", "2")
+    assert list((tmp_path / "runs").iterdir()) == [directory]
+    both = load(directory)
+    assert both[both["seed"] == 0].reset_index(drop=True).equals(first)
+    assert set(both["seed"]) == {0, 1}
+    invoke("compare", *SMALL[:-4], "31", "--workers", "0", "--quiet", "--seeds", "1")  # another length
+    assert len(list((tmp_path / "runs").iterdir())) == 2
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (("--worlds", "gird"), "did you mean"),
-        (("--learners", ","), "no learner given"),
+        (("--learners", ","), "learners is empty"),
+        (("--learners", "hindsight", "--adversaries", "adaptive"), "is told the losses beforehand"),
         (("--episodes", "0"), "episodes"),
+        (("--address", "here"), "--address goes with --engine ray"),
+        (("--engine", "cloud"), "cloud"),
         (("--nonsense",), "nonsense"),
     ],
 )
-def test_bad_usage_is_explained_with_exit_code_two(arguments, message):
-    result = invoke("compare", *arguments)
+def test_bad_usage_is_explained_with_exit_code_two(tmp_path, arguments, message):
+    result = invoke("compare", "--out", str(tmp_path / "out"), *arguments)
     assert result.exit_code == 2
-    assert message in result.output
+    assert message in " ".join(result.output.replace("│", " ").split())
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_name_given_twice_counts_once(tmp_path):
-    out = str(tmp_path)
-    invoke("compare", "--worlds", "grid,grid", "--learners", "uniform,uniform", "--episodes", "10", "--out", out)
-    frame = pd.read_parquet(tmp_path / "regret.parquet")
-    assert not frame.duplicated(["adversary", "learner", "seed", "episode"]).any()
+    twice = ("--worlds", "grid,grid", "--learners", "uniform,uniform", "--seeds", "1")
+    invoke("compare", *SMALL, *twice, "--out", str(tmp_path / "out"))
+    assert load(tmp_path / "out")["cell"].nunique() == 1
 
 
 def test_a_folder_that_cannot_be_made_is_noticed_before_the_work(tmp_path):
     (tmp_path / "file").touch()
     result = invoke("compare", "--out", str(tmp_path / "file"))
     assert result.exit_code == 2
-    assert "--out" in result.output
+    assert "cannot be made" in " ".join(result.output.replace("│", " ").split())
+
+
+def test_run_resume_and_report(tmp_path, spec_file):
+    out = str(tmp_path / "out")
+    result = invoke("run", str(spec_file), "--out", out, "--workers", "0")
+    assert result.exit_code == 0, result.output
+    assert "4 cells to compute; 1 workers" in result.output
+    assert "4/4" in result.output
+    assert "0 s left" in result.output
+    assert load(out)["cell"].nunique() == 4
+    assert (tmp_path / "out" / "spec.toml").read_text() == spec_file.read_text()
+    for command in (("resume", out), ("report", out), ("run", str(spec_file), "--out", out)):
+        result = invoke(*command)
+        assert result.exit_code == 0, result.output
+        assert "report:" in result.output
+        assert "cells to compute" not in result.output
+
+
+def test_a_dry_run_prints_the_cells_and_says_where_its_estimate_comes_from(tmp_path, spec_file):
+    arguments = ("run", str(spec_file), "--out", str(tmp_path / "out"), "--workers", "2")
+    result = invoke(*arguments, "--dry-run")
+    assert result.exit_code == 0, result.output
+    assert result.output.count("__K30__s") == 4
+    assert "4 of 4 cells to compute: about" in result.output
+    assert "2 kinds of cells played for a moment" in result.output
+    assert not (tmp_path / "out").exists()
+    invoke("run", str(spec_file), "--out", str(tmp_path / "out"), "--workers", "0", "--quiet")
+    spec_file.write_text(spec_file.read_text().replace("seeds = 2", "seeds = 3"))
+    result = invoke(*arguments, "--dry-run")
+    assert "2 of 6 cells to compute" in result.output
+    assert "the finished cells of that folder" in result.output
+
+
+def test_failed_cells_are_named_with_exit_code_one(tmp_path, plugin):
+    (tmp_path / "spec.toml").write_text(small_spec(learners=["uniform", "test-failing"], seeds=1).text)
+    result = invoke("run", str(tmp_path / "spec.toml"), "--out", str(tmp_path / "out"), "--workers", "0", "--quiet")
+    assert result.exit_code == 1
+    assert "test-failing__K30__s0: RuntimeError: no more ideas" in result.output
+    assert "report:" in result.output  # of what there is
+
+
+def test_an_interrupted_run_says_how_to_resume(tmp_path, plugin):
+    (tmp_path / "spec.toml").write_text(small_spec(learners=["test-slow"], episodes=1000, seeds=1).text)
+    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    result = invoke("run", str(tmp_path / "spec.toml"), "--out", str(tmp_path / "out"), "--workers", "0")
+    timer.join()
+    assert result.exit_code == 130
+    assert f"1 cells are left; go on with: advmdp resume {tmp_path / 'out'}" in result.output
+
+
+def test_a_spec_that_contradicts_the_folder_is_refused(tmp_path, spec_file):
+    out = ("--out", str(tmp_path / "out"), "--workers", "0", "--quiet")
+    invoke("run", str(spec_file), *out)
+    spec_file.write_text(spec_file.read_text().replace("episodes = 30", "episodes = 40"))
+    result = invoke("run", str(spec_file), *out)
+    assert result.exit_code == 2
+    assert "holds another experiment: episodes had K30" in " ".join(result.output.replace("│", " ").split())
+
+
+def test_a_folder_in_use_is_refused_with_exit_code_one(tmp_path):
+    with WritableStore(tmp_path / "out", small_spec()):
+        result = invoke("resume", str(tmp_path / "out"))
+    assert result.exit_code == 1
+    assert "is being written by process" in result.output
+    assert invoke("resume", str(tmp_path)).exit_code == 2  # not an experiment
+    assert invoke("report", str(tmp_path), "--format", "docx").exit_code == 2
+
+
+def test_progress_is_live_on_a_terminal_and_plain_elsewhere(tmp_path, monkeypatch):
+    monkeypatch.setattr(work, "PROGRESS_INTERVAL", 0.0)
+    for terminal in (True, False):
+        written = io.StringIO()
+        display = display_for(Console(file=written, force_terminal=terminal, width=120), quiet=False)
+        run_spec(small_spec(seeds=1), tmp_path / str(terminal), workers=0, display=display)
+        assert ("\x1b[" in written.getvalue()) == terminal
+        assert "episodes/s" in written.getvalue()
+    assert type(display_for(Console(), quiet=True)) is Display
 
 
 def test_list_shows_everything_that_has_a_name():
@@ -72,7 +178,7 @@ def test_list_shows_everything_that_has_a_name():
         assert all(name in result.output for name in registry.names())
 
 
-@pytest.mark.parametrize("command", ["compare", "list", "bounds", "verify"])
+@pytest.mark.parametrize("command", ["compare", "run", "resume", "report", "list", "bounds", "verify"])
 def test_help_has_an_example(command):
     result = invoke(command, "--help")
     assert result.exit_code == 0

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import math
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
 from advmdp import __version__
-from advmdp.errors import InvalidSpecError
-from advmdp.experiments import Comparison, compare
+from advmdp.errors import CorruptCheckpointError, InvalidMDPError, InvalidSpecError
+from advmdp.experiments import Comparison, Outcome, Spec, Store, resume, run_spec
+from advmdp.experiments.compare import ADVERSARIES, EPISODES, LEARNERS, REFERENCES, SEEDS, WORLDS, comparison_spec
+from advmdp.experiments.engines import Engine
+from advmdp.experiments.progress import display_for, duration, probe
+from advmdp.experiments.store import StoreBusyError
+from advmdp.experiments.sweep import CHECKPOINT_EVERY, available_processors
 from advmdp.registry import Registry, adversaries, learners, worlds
-from advmdp.report import comparison_figure
 from advmdp.theory import bounds, lemmas
+
+QUICK_EPISODES, QUICK_SEEDS = 100, 2
 
 app = typer.Typer(
     help="Online learning in adversarial Markov decision processes.",
@@ -43,57 +53,154 @@ def main(
     """Online learning in adversarial Markov decision processes."""
 
 
+WorkersOption = Annotated[
+    int | None,
+    typer.Option(
+        "--workers", min=0, show_default=False, help="Cells at once; default: one per processor. 0: in this process."
+    ),
+]
+EngineOption = Annotated[Literal["local", "ray"], typer.Option("--engine", help="Processes of this machine, or Ray.")]
+AddressOption = Annotated[
+    str | None,
+    typer.Option("--address", help="Of a Ray cluster; without, --engine ray starts one here.", show_default=False),
+]
+CheckpointOption = Annotated[
+    float, typer.Option("--checkpoint-every", min=0.1, help="Seconds between checkpoints of a cell.")
+]
+QuietOption = Annotated[bool, typer.Option("--quiet", help="No progress.")]
+FormatOption = Annotated[str, typer.Option("--format", help="Of the report: html, pdf, png, csv, latex; with commas.")]
+
+
 @app.command("compare")
 def compare_command(
-    worlds_option: Annotated[
-        str, typer.Option("--worlds", help="World names, separated by commas.")
-    ] = "random-mixture,grid",
-    adversaries_option: Annotated[
-        str, typer.Option("--adversaries", help="Adversary names, separated by commas.")
-    ] = "stochastic,switching",
-    learners_option: Annotated[
-        str, typer.Option("--learners", help="Learner names, separated by commas.")
-    ] = "uniform,uob-reps,lsuob-reps,vlsuob-reps,vlsuob-reps-tight,hindsight",
-    episodes: Annotated[int, typer.Option(min=1, help="Episodes per run, K.")] = 1000,
-    seeds: Annotated[int, typer.Option(min=1, help="Runs with different seeds.")] = 3,
-    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("runs/compare"),
-    quick: Annotated[bool, typer.Option("--quick", help="100 episodes.")] = False,
+    worlds_option: Annotated[str, typer.Option("--worlds", help="Names, separated by commas.")] = ",".join(WORLDS),
+    adversaries_option: Annotated[str, typer.Option("--adversaries", help="Names.")] = ",".join(ADVERSARIES),
+    learners_option: Annotated[str, typer.Option("--learners", help="Names.")] = ",".join(LEARNERS),
+    episodes: Annotated[
+        int | None, typer.Option(min=1, help=f"Episodes per run, K; default {EPISODES}.", show_default=False)
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help=f"Runs with different seeds; default {SEEDS}.", show_default=False)
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for the results; default: one for these options in runs/.", show_default=False),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help=f"{QUICK_EPISODES} episodes, {QUICK_SEEDS} seeds.")] = False,
+    workers: WorkersOption = None,
+    engine: EngineOption = "local",
+    address: AddressOption = None,
+    checkpoint_every: CheckpointOption = CHECKPOINT_EVERY,
+    quiet: QuietOption = False,
 ) -> None:
-    """Compare learners on worlds against the same losses: a table, a figure, and the data.
+    """Compare learners on worlds against the same losses: a table, a report, and the data.
 
-    Example: `advmdp compare --worlds grid --learners uniform,ftl --episodes 1000`
+    Run again, it computes only what is missing. Exit code 1 if cells failed.
+
+    Example: `advmdp compare --worlds grid,inventory --learners uniform,vlsuob-reps-tight --episodes 500`
     """
-    if quick:
-        episodes = 100
-    names = {
-        registry.kind: _names(registry, text)
-        for registry, text in (
-            (worlds, worlds_option),
-            (adversaries, adversaries_option),
-            (learners, learners_option),
+    episodes = episodes or (QUICK_EPISODES if quick else EPISODES)
+    seeds = seeds or (QUICK_SEEDS if quick else SEEDS)
+    names = [_names(text) for text in (worlds_option, adversaries_option, learners_option)]
+    with _errors_explained():
+        spec = comparison_spec(*names, episodes=episodes, seeds=seeds)
+    if out is None:
+        default = [list(WORLDS), list(ADVERSARIES), list(LEARNERS)]
+        # More seeds continue an experiment; anything else is another one.
+        other = hashlib.sha256(repr(names).encode()).hexdigest()[:6]
+        out = Path("runs") / f"compare-K{episodes}{'' if names == default else '-' + other}"
+    with _errors_explained():
+        outcome = run_spec(
+            spec,
+            out,
+            engine=_engine(engine, workers, address),
+            workers=workers,
+            checkpoint_every=checkpoint_every,
+            display=display_for(Console(stderr=True), quiet),
         )
-    }
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise typer.BadParameter(f"{out} cannot be made: {error}", param_hint="--out") from error
-    console = Console()
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("")
-        result = compare(
-            names["world"],
-            names["adversary"],
-            names["learner"],
-            episodes=episodes,
-            seeds=seeds,
-            report=lambda what, done, total: bar.update(task, description=what, completed=done, total=total),
+    store = Store(out)
+    if any(map(store.is_done, store.cells())):
+        Console().print(_comparison_table(Comparison.of(store), episodes))
+    _end(outcome)
+
+
+@app.command("run")
+def run_command(
+    spec_path: Annotated[Path, typer.Argument(metavar="SPEC", help="A TOML file; see docs/experiments.md.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the results; default: runs/NAME.", show_default=False)
+    ] = None,
+    workers: WorkersOption = None,
+    engine: EngineOption = "local",
+    address: AddressOption = None,
+    checkpoint_every: CheckpointOption = CHECKPOINT_EVERY,
+    quiet: QuietOption = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the cells and an estimate of the time.")] = False,
+    formats: FormatOption = "html",
+) -> None:
+    """Run every cell of a spec that its folder does not hold yet, and write the report.
+
+    Ctrl-C writes checkpoints and ends with exit code 130; the same command, or `advmdp resume`, goes on from there.
+    Exit code 1 if cells failed, 2 if the spec makes no sense or contradicts the folder.
+
+    Example: `advmdp run experiments/radius.toml --out runs/radius --workers 2`
+    """
+    out, wanted = out or Path("runs") / spec_path.stem, _formats(formats)
+    with _errors_explained():
+        spec = Spec.read(spec_path)
+        if dry_run:
+            spec.check()
+            _print_plan(spec, out, workers)
+            return
+        outcome = run_spec(
+            spec,
+            out,
+            engine=_engine(engine, workers, address),
+            workers=workers,
+            checkpoint_every=checkpoint_every,
+            display=display_for(Console(stderr=True), quiet),
         )
-    console.print(_comparison_table(result, episodes, seeds))
-    result.frame.to_parquet(out / "regret.parquet", index=False)
-    comparison_figure(result.frame).savefig(out / "regret.png", dpi=150)
-    console.print(f"figure: {out / 'regret.png'}", soft_wrap=True)
-    console.print(f"data:   {out / 'regret.parquet'}", soft_wrap=True)
+    _end(outcome, wanted)
+
+
+@app.command("resume")
+def resume_command(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of an experiment.")],
+    workers: WorkersOption = None,
+    engine: EngineOption = "local",
+    address: AddressOption = None,
+    checkpoint_every: CheckpointOption = CHECKPOINT_EVERY,
+    quiet: QuietOption = False,
+    formats: FormatOption = "html",
+) -> None:
+    """Go on with an experiment: cells that were interrupted, failed, never began, or are damaged.
+
+    Example: `advmdp resume runs/radius`
+    """
+    wanted = _formats(formats)
+    with _errors_explained():
+        outcome = resume(
+            directory,
+            engine=_engine(engine, workers, address),
+            workers=workers,
+            checkpoint_every=checkpoint_every,
+            display=display_for(Console(stderr=True), quiet),
+        )
+    _end(outcome, wanted)
+
+
+@app.command("report")
+def report_command(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of an experiment, finished or not.")],
+    formats: FormatOption = "html",
+) -> None:
+    """Write the report of an experiment from what is there.
+
+    Example: `advmdp report runs/radius --format html,pdf`
+    """
+    with _errors_explained():
+        Store(directory)
+        _write_report(directory, _formats(formats))
 
 
 @app.command("list")
@@ -212,16 +319,92 @@ def verify_command(
         raise typer.Exit(1)
 
 
-def _names(registry: Registry[Any], text: str) -> list[str]:
-    names = [name.strip() for name in text.split(",") if name.strip()]
+def _names(text: str) -> list[str]:
+    return list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+
+
+def _formats(text: str) -> tuple[str, ...]:
+    # Here and below, not above: worker processes import this module, and need no figures.
+    from advmdp.report.write import FORMATS
+
+    for name in _names(text):
+        if name not in FORMATS:
+            raise typer.BadParameter(f"there is no format {name!r}; there are: {', '.join(FORMATS)}")
+    return tuple(_names(text))
+
+
+@contextmanager
+def _errors_explained() -> Iterator[None]:
+    """Bad usage ends with exit code 2, trouble with the folder with 1; both say what to do."""
     try:
-        for name in names:
-            registry.get(name)
-        if not names:
-            raise InvalidSpecError(f"no {registry.kind} given; there are: {registry.names()}")
-    except InvalidSpecError as error:
+        yield
+    except (InvalidSpecError, InvalidMDPError) as error:
         raise typer.BadParameter(str(error)) from error
-    return names
+    except (CorruptCheckpointError, StoreBusyError, OSError) as error:
+        Console(stderr=True).print(f"Error: {error}", markup=False, soft_wrap=True)
+        raise typer.Exit(1) from error
+
+
+def _engine(name: str, workers: int | None, address: str | None) -> Engine | None:
+    if name == "local":
+        if address is not None:
+            raise typer.BadParameter("--address goes with --engine ray")
+        return None
+    from advmdp.experiments.ray_engine import RayEngine
+
+    return RayEngine(address, workers)
+
+
+def _end(outcome: Outcome, formats: tuple[str, ...] = ("html",)) -> None:
+    """Say how it ended, write the report, and end with the right code."""
+    console = Console(stderr=True)
+    for cell_id, error in outcome.failed.items():
+        console.print(f"failed: {cell_id}: {error.strip().splitlines()[-1]}", markup=False, soft_wrap=True)
+    if outcome.interrupted:
+        console.print(
+            f"{outcome.interrupted}: {outcome.left} cells are left; go on with: advmdp resume {outcome.directory}",
+            markup=False,
+            soft_wrap=True,
+        )
+        raise typer.Exit(128 + signal.Signals[outcome.interrupted])
+    store = Store(outcome.directory)
+    if any(map(store.is_done, store.cells())):
+        with _errors_explained():
+            _write_report(outcome.directory, formats)
+    if outcome.failed:
+        where = outcome.directory / "manifest.json"
+        console.print(f"{len(outcome.failed)} cells failed; their errors are in {where}", markup=False, soft_wrap=True)
+        raise typer.Exit(1)
+
+
+def _write_report(directory: Path, formats: tuple[str, ...]) -> None:
+    from advmdp.report import write_report
+
+    path = write_report(directory, formats=formats)
+    Console().print(f"report: {path}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _print_plan(spec: Spec, out: Path, workers: int | None) -> None:
+    """The cells, and how long they may take."""
+    store = Store(out) if (out / "spec.toml").is_file() else None
+    todo = [cell for cell in spec.cells if store is None or not store.is_done(cell)]
+    with Console(stderr=True).status("measuring how long an episode takes ..."):
+        pace, probed = probe(todo, store)
+    console = Console()
+    seconds = 0.0
+    for cell in todo:
+        expected = cell.episodes * (pace.seconds_per_episode(cell) or 0.0)
+        seconds += expected
+        console.print(f"{cell.id}  {duration(expected)}", markup=False, highlight=False, soft_wrap=True)
+    count = min(max(1, available_processors() if workers is None else workers), max(1, len(todo)))
+    source = f"{probed} kinds of cells played for a moment" if probed else "the finished cells of that folder"
+    console.print(
+        f"{len(todo)} of {len(spec.cells)} cells to compute: about {duration(seconds / count)} with {count} workers "
+        f"(estimated from {source})",
+        markup=False,
+        highlight=False,
+        soft_wrap=True,
+    )
 
 
 def _options(registry: Registry[Any], name: str) -> str:
@@ -231,26 +414,31 @@ def _options(registry: Registry[Any], name: str) -> str:
     )
 
 
-def _comparison_table(result: Comparison, episodes: int, seeds: int) -> Table:
+def _comparison_table(result: Comparison, episodes: int) -> Table:
+    rows = result.table().to_dict("records")
+    seeds = sorted({row["seeds"] for row in rows})
+    shown = "-".join(map(str, seeds))
     table = Table(
-        title=f"regret after {episodes:,} episodes, mean of {seeds} seeds and 95% Student-t interval",
+        title=f"regret after {episodes:,} episodes, mean of {shown} seeds and 95% Student-t interval",
         title_justify="left",
+        caption="/ uniform: divided by its regret. / known: by that of o-reps-bandit, which knows the transition.",
+        caption_justify="left",
     )
     table.add_column("world / adversary", no_wrap=True)
-    for column in ("regret", "of uniform's", "episodes/s"):
+    for column in ("regret", "/ uniform", "/ known", "episodes/s"):
         table.add_column(column, justify="right", no_wrap=True)
     previous = ""
-    for row in result.table().to_dict("records"):
+    for row in rows:
         problem = f"{row['world']} / {row['adversary']}"
         if problem != previous:
             table.add_section()
-            table.add_row(f"[bold]{problem}[/]")
+            table.add_row(f"[bold]{escape(problem)}[/]")
         interval = "" if math.isnan(row["half_width"]) else f" ± {row['half_width']:,.0f}"
-        ratio = row["ratio_to_uniform"]
+        ratios = [row[f"ratio_to_{name}"] for name in REFERENCES]
         table.add_row(
-            f"  {row['learner']}",
+            f"  {escape(row['learner'])}",
             f"{_tidy(row['regret']):,.0f}{interval}",
-            "" if math.isnan(ratio) else f"{_tidy(ratio):.2f}",
+            *("" if math.isnan(ratio) else f"{_tidy(ratio):.2f}" for ratio in ratios),
             f"{row['episodes_per_second']:,.0f}",
         )
         previous = problem

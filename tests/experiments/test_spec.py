@@ -15,7 +15,7 @@ from advmdp.experiments import Cell, Spec
 from advmdp.experiments.spec import Choice, to_toml
 from advmdp.registry import register_adversary, register_world
 from advmdp.worlds import make_world
-from tests.experiments.conftest import small_spec
+from tests.experiments.specs import small_spec
 
 GOOD = """\
 episodes = 5

@@ -15,7 +15,7 @@ from advmdp import CorruptCheckpointError, InvalidSpecError, occupancy, run, sto
 from advmdp.experiments import Spec, Store, load, resume, run_spec
 from advmdp.experiments import store as store_module
 from advmdp.experiments.store import StoreBusyError, WritableStore
-from tests.experiments.conftest import small_spec
+from tests.experiments.specs import small_spec
 
 
 @pytest.fixture(scope="module")

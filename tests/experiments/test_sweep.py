@@ -15,7 +15,7 @@ import pytest
 from advmdp import InvalidSpecError, storage
 from advmdp.experiments import Store, load, resume, run_spec, work
 from advmdp.experiments.sweep import Display
-from tests.experiments.conftest import PLUGIN, small_spec
+from tests.experiments.specs import PLUGIN, small_spec
 
 
 class Recorder(Display):

@@ -1,21 +1,28 @@
-"""Several learners on several worlds against the same losses: the main job of the library."""
+"""Several learners on several worlds against the same losses: the main job of the library, as a spec."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
 
 import pandas as pd
 
-from advmdp._checks import integer
-from advmdp.adversaries import make_adversary
-from advmdp.errors import InvalidSpecError
-from advmdp.experiments.runner import run
-from advmdp.experiments.statistics import final_regret
-from advmdp.learners import make_learner
-from advmdp.registry import learners as learner_registry
-from advmdp.worlds import make_world
+from advmdp.experiments.spec import Spec, to_toml
+from advmdp.experiments.statistics import GROUP, final_regret
+from advmdp.experiments.store import Store
+from advmdp.experiments.sweep import run_spec
+
+#: What ``advmdp compare`` compares: the theory's own constants, three unlike worlds, losses that change.
+WORLDS = ("random-mixture", "frozen-lake", "routing")
+ADVERSARIES = ("switching",)
+LEARNERS = ("vlsuob-reps", "vlsuob-reps-tight", "lsuob-reps", "uob-reps", "o-reps-bandit", "uniform")
+EPISODES, SEEDS = 1000, 5
+#: Learners that others are measured against: the one that learns nothing, and the one that knows the transition.
+REFERENCES = ("uniform", "o-reps-bandit")
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,55 +40,65 @@ class Comparison:
     frame: pd.DataFrame
     speed: pd.DataFrame
 
+    @classmethod
+    def of(cls, store: Store) -> Comparison:
+        """The finished cells of an experiment."""
+        entries = [entry for entry in store.manifest["cells"].values() if entry["state"] == "done"]
+        return cls(store.load(), pd.DataFrame(entries, columns=[*GROUP, "seed", "episodes_per_second"]))
+
     def table(self) -> pd.DataFrame:
-        """Final regret: mean over seeds with a 95% Student-t interval, and the ratio to ``uniform``."""
-        keys = ["world", "adversary", "learner"]
-        table = final_regret(self.frame, references=("uniform",))
-        speed = self.speed.groupby(keys)["episodes_per_second"].mean()
-        table["episodes_per_second"] = [float(speed[key]) for key in zip(*(table[name] for name in keys), strict=True)]
+        """Final regret (mean over seeds, 95% Student-t interval), ratios to the references, episodes per second."""
+        table = final_regret(self.frame, references=REFERENCES)
+        speed = self.speed.groupby(GROUP)["episodes_per_second"].mean()
+        table["episodes_per_second"] = [float(speed[key]) for key in zip(*(table[name] for name in GROUP), strict=True)]
         return table
 
 
+def comparison_spec(
+    worlds: Sequence[str], adversaries: Sequence[str], learners: Sequence[str], *, episodes: int, seeds: int
+) -> Spec:
+    """The spec of a comparison; a name given twice counts once."""
+    document = {
+        "title": "Comparison of learners",
+        "episodes": episodes,
+        "seeds": seeds,
+        "worlds": list(dict.fromkeys(worlds)),
+        "adversaries": list(dict.fromkeys(adversaries)),
+        "learners": list(dict.fromkeys(learners)),
+    }
+    return Spec(to_toml(document), "comparison")
+
+
 def compare(
-    worlds: Sequence[str],
-    adversaries: Sequence[str],
-    learners: Sequence[str],
+    worlds: Sequence[str] = WORLDS,
+    adversaries: Sequence[str] = ADVERSARIES,
+    learners: Sequence[str] = LEARNERS,
     *,
-    episodes: int,
-    seeds: int,
-    report: Callable[[str, int, int], None] = lambda what, done, total: None,
+    episodes: int = EPISODES,
+    seeds: int = SEEDS,
+    out: str | os.PathLike[str] | None = None,
+    workers: int | None = 0,
 ) -> Comparison:
     """Run every combination; within one seed all learners meet the same losses and luck.
 
-    Seeds differ in losses and luck, on one and the same world.  Learners that must be told the losses
-    beforehand are left out against adversaries that react.
+    Seeds differ in losses and luck, on one and the same world.
 
-    ``report(what, done, total)`` is called before each run and once at the end.
+    Parameters
+    ----------
+    worlds, adversaries, learners
+        Names.
+    episodes, seeds
+        Length of a run, and how many there are of each combination.
+    out
+        The directory that keeps the results; by default nothing is kept.
+    workers
+        See :func:`advmdp.experiments.run_spec`; by default cells run in this process.
     """
-    integer(seeds, "seeds", 1, InvalidSpecError)
-    # A name given twice must not count twice: equal runs are not independent samples.
-    cells = [
-        (world, adversary, seed, learner)
-        for world in dict.fromkeys(worlds)
-        for adversary in dict.fromkeys(adversaries)
-        for seed in range(seeds)
-        for learner in dict.fromkeys(learners)
-    ]
-    built = {world: make_world(world) for world in dict.fromkeys(worlds)}
-    frames, speed = [], []
-    for done, (world, adversary, seed, learner) in enumerate(cells):
-        report(f"{world} / {adversary} / {learner} / seed {seed}", done, len(cells))
-        mdp = built[world]
-        losses = make_adversary(adversary, mdp, episodes, seed=seed)
-        options: dict[str, Any] = {}
-        if "losses" in learner_registry.options(learner):
-            if not losses.oblivious:
-                continue  # it wants to be told the losses beforehand, and these react
-            options["losses"] = losses
-        chosen = make_learner(learner, mdp, episodes, seed=seed, **options)
-        result = run(mdp, chosen, losses, episodes, seed=seed, progress=False)
-        key: dict[str, Any] = {"world": world, "adversary": adversary, "learner": learner, "seed": seed}
-        frames.append(result.frame.assign(**key))
-        speed.append({**key, "episodes_per_second": episodes / result.seconds})
-    report("done", len(cells), len(cells))
-    return Comparison(pd.concat(frames, ignore_index=True), pd.DataFrame(speed))
+    spec = comparison_spec(worlds, adversaries, learners, episodes=episodes, seeds=seeds)
+    with ExitStack() as stack:
+        if out is None:
+            out = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "comparison"
+        outcome = run_spec(spec, out, workers=workers)
+        for cell_id, error in outcome.failed.items():
+            raise RuntimeError(f"{cell_id} failed: {error}")
+        return Comparison.of(Store(out))

@@ -3,7 +3,8 @@
     title = "Does the radius matter?"
     episodes = 1000                 # or a list: every K is a run of its own, with its own constants
     seeds = 5                       # 0, 1, 2, 3, 4; or a list
-    measures = ["widths"]           # further columns
+    measures = ["widths"]           # further columns, see measures.py
+    comparators = ["per-episode"]   # regret against changing policies as well, see run
     worlds = ["random-mixture"]     # names, or tables as below
     adversaries = ["switching"]
 
@@ -36,6 +37,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
 from advmdp.adversaries import Adversary, make_adversary
 from advmdp.errors import InvalidSpecError
+from advmdp.experiments.dynamic_regret import Comparator, check_comparators
 from advmdp.experiments.measures import MEASURES, Measures
 from advmdp.experiments.runner import Run
 from advmdp.layered import LayeredMDP
@@ -68,6 +70,7 @@ class Document(_Strict):
     episodes: int | list[int]
     seeds: int | list[int]
     measures: list[str] = []
+    comparators: list[int | str] = []
     worlds: list[Entry]
     adversaries: list[Entry]
     learners: list[Entry]
@@ -116,6 +119,7 @@ class Cell:
     episodes: int
     seed: int
     measures: tuple[str, ...] = ()
+    comparators: tuple[Comparator, ...] = ()
 
     @property
     def id(self) -> str:
@@ -132,6 +136,7 @@ class Cell:
                 "episodes": self.episodes,
                 "seed": self.seed,
                 "measures": list(self.measures),
+                "comparators": list(self.comparators),
             }
         )
 
@@ -145,7 +150,8 @@ class Cell:
         """The inverse of :attr:`definition`."""
         tree = json.loads(definition)
         world, adversary, learner = (Choice(kind, tree[kind][0], _canonical(tree[kind][1])) for kind in RESERVED)
-        return cls(world, adversary, learner, tree["episodes"], tree["seed"], tuple(tree["measures"]))
+        measures, comparators = tuple(tree["measures"]), tuple(tree["comparators"])
+        return cls(world, adversary, learner, tree["episodes"], tree["seed"], measures, comparators)
 
     def build(self) -> Run:
         """The run, ready to play; learners of one seed meet the same losses and luck."""
@@ -156,7 +162,7 @@ class Cell:
             options["losses"] = losses
         learner = make_learner(self.learner.name, mdp, self.episodes, seed=self.seed, **options)
         watch = Measures(self.measures, mdp, learner, self.episodes) if self.measures else None
-        return Run(mdp, learner, losses, self.episodes, self.seed, watch=watch)
+        return Run(mdp, learner, losses, self.episodes, self.seed, watch=watch, comparators=self.comparators)
 
 
 class Spec:
@@ -178,6 +184,8 @@ class Spec:
             self.episodes = _integers("episodes", document.episodes, 1)
             self.seeds = _seeds(document.seeds)
             self.measures = _measures(document.measures)
+            _no_repetition("comparators", document.comparators)
+            self.comparators = check_comparators(cast("list[Comparator]", document.comparators))
             self.worlds = _choices(worlds, "worlds", document.worlds)
             self.adversaries = _choices(adversaries, "adversaries", document.adversaries)
             self.learners = _choices(learners, "learners", document.learners)
@@ -203,7 +211,7 @@ class Spec:
         """Every combination; all learners of a seed stand together."""
         combinations = itertools.product(self.worlds, self.adversaries, self.episodes, self.seeds, self.learners)
         return tuple(
-            Cell(world, adversary, learner, episodes, seed, self.measures)
+            Cell(world, adversary, learner, episodes, seed, self.measures, self.comparators)
             for world, adversary, episodes, seed, learner in combinations
         )
 

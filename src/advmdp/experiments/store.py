@@ -287,9 +287,10 @@ class WritableStore(Store):
                 self.remarks.append(f"{path} was damaged ({error}); it is replaced by the spec that was given")
             else:
                 there = [cell.id for cell in old.cells]
-                if old.measures != given.measures:
-                    difference = f"measures were {list(old.measures)}, the spec has {list(given.measures)}"
-                    raise ContradictionError(self.directory, difference)
+                for key in ("measures", "comparators"):
+                    before, after = list(getattr(old, key)), list(getattr(given, key))
+                    if before != after:
+                        raise ContradictionError(self.directory, f"{key} were {before}, the spec has {after}")
         now = {cell.id for cell in given.cells}
         missing = [cell_id for cell_id in there if cell_id not in now]
         if missing:

@@ -162,16 +162,16 @@ class _Driver:
     def run(self) -> Outcome:
         """Until nothing is left, or a signal comes."""
         self._tell_remarks()
-        self._display.begin(list(self._todo), self._outcome.present, self._engine.workers)
-        try:
-            with _signals() as received:
-                if self._todo:
-                    with self._engine:
-                        self._engine.prepare(representatives(self._todo))
+        with _signals() as received:
+            if self._todo:
+                with self._engine:
+                    self._engine.prepare(representatives(self._todo))
+                    self._display.begin(list(self._todo), self._outcome.present, self._engine.workers)
+                    try:
                         self._loop(received)
-                self._outcome.interrupted = received[0] if received else ""
-        finally:
-            self._display.end()
+                    finally:
+                        self._display.end()
+            self._outcome.interrupted = received[0] if received else ""
         self._outcome.left = sum(not self._store.is_done(cell) for cell in self._store.cells())
         return self._outcome
 

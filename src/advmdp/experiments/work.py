@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Iterable, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from advmdp import storage
@@ -19,6 +20,8 @@ from advmdp.experiments.store import Final, checkpoint_fingerprint
 
 #: Seconds between two progress messages; a worker that is asked to stop does so within about that time.
 PROGRESS_INTERVAL = 0.25
+#: Episodes after which nearly everything that a run needs was used once.
+WARM_UP = 3
 
 
 @dataclass(frozen=True)
@@ -98,15 +101,17 @@ def _with_measures(run: Run, frame: Any) -> Any:
 
 
 def compile_kernels(definitions: Iterable[str]) -> None:
-    """Play a few episodes of each cell, so that what it needs is compiled and cached before many start at once."""
+    """Have what these cells need compiled and cached, before many start at once."""
     for definition in definitions:
-        cell = Cell.from_definition(definition)
-        short = Cell(cell.world, cell.adversary, cell.learner, 3, cell.seed, cell.measures)
-        try:
-            run = short.build()
-            run.play()
-        except Exception:  # the cell itself will tell, with its name
-            continue
+        with suppress(Exception):  # the cell itself will tell, with its name
+            warmed_up(replace(Cell.from_definition(definition), episodes=WARM_UP))
+
+
+def warmed_up(cell: Cell) -> Run:
+    """The run of a cell after its first episodes, which compile what it needs."""
+    run = cell.build()
+    run.play(WARM_UP)
+    return run
 
 
 def representatives(cells: Sequence[Cell]) -> list[str]:

@@ -1,15 +1,13 @@
-"""Small specs, and a package of misbehaving learners that worker processes find too."""
+"""Small specs for tests."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from advmdp.experiments import Spec
 from advmdp.experiments.spec import to_toml
-from advmdp.registry import learners
 
+#: A package of misbehaving learners; the fixture ``plugin`` installs it.
 PLUGIN = Path(__file__).parent / "plugin"
 TINY = {"name": "random-mixture", "options": {"layer_sizes": [1, 3, 3, 1], "n_actions": 2, "dim": 2}}
 
@@ -23,10 +21,3 @@ def small_spec(**changes) -> Spec:
         "learners": ["uniform", "vlsuob-reps-tight"],
     }
     return Spec(to_toml(document | changes))
-
-
-@pytest.fixture
-def plugin(monkeypatch):
-    """Installs the package of misbehaving learners."""
-    monkeypatch.syspath_prepend(str(PLUGIN))
-    monkeypatch.setattr(learners, "_loaded_entry_points", False)
