@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from advmdp import storage
 from advmdp._checks import float_array, integer
+from advmdp._compiled import kernel
 from advmdp.errors import CorruptCheckpointError, InvalidMDPError
 from advmdp.scene import Scene
 from advmdp.seeding import Stream, sequence
@@ -120,11 +121,19 @@ class Layers:
     def loss_table(self, table: Sequence[ArrayLike] | FloatArray, what: str = "losses") -> FloatArray:
         """A flat copy of a table of losses, every entry checked to lie in [0, 1]."""
         flat = self.flatten(table, what)
-        bad = ~((flat >= 0.0) & (flat <= 1.0))
-        if bad.any():
-            pair = int(np.argmax(bad))
+        pair = first_outside(flat)
+        if pair >= 0:
             raise InvalidMDPError(f"{what}, {self.name_pair(pair)}: loss {flat[pair]} is outside [0, 1]")
         return flat
+
+
+@kernel
+def first_outside(values: FloatArray) -> int:
+    """The first entry that is not in [0, 1], or -1."""
+    for i in range(values.size):
+        if not 0.0 <= values[i] <= 1.0:
+            return i
+    return -1
 
 
 class TabularModel:

@@ -153,6 +153,22 @@ def forward(
 
 
 @kernel
+def condition(log_q: FloatArray, n_actions: int, policy: FloatArray) -> None:
+    """pi(a | s) = q(s, a) / sum_a' q(s, a') from logarithms; uniform where q(s) is exactly zero."""
+    for first in range(0, log_q.size, n_actions):
+        largest = -np.inf
+        for a in range(n_actions):
+            largest = max(largest, log_q[first + a])
+        total = 0.0
+        for a in range(n_actions):
+            share = 1.0 if largest == -np.inf else np.exp(log_q[first + a] - largest)
+            policy[first + a] = share
+            total += share
+        for a in range(n_actions):
+            policy[first + a] /= total
+
+
+@kernel
 def backward_greedy(
     data: FloatArray,
     offsets: IntArray,

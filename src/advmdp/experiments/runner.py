@@ -203,15 +203,15 @@ class Run:
         data, offsets = mdp.flat_kernels
         sizes, n_actions, horizon = layers.size_array, layers.n_actions, layers.horizon
         rng, sums, occupancies, q = self._rng, self._sums, self._occupancies, self._q
-        policy: Sequence[FloatArray] | None = None
+        policy: FloatArray | None = None
         full_information = learner.feedback == "full"
         for k in range(self.played, self.played + count):
-            if learner.policy is not policy:
-                flat_policy = layers.flatten(learner.policy, "policy")
+            flat_policy = learner.flat_policy
+            if flat_policy is not policy:
                 check_policy(layers, flat_policy)
                 forward(data, offsets, sizes, n_actions, flat_policy, q)
                 # Only what cannot be changed in place may be recognised by its identity later.
-                policy = learner.policy if _is_constant(learner.policy) else None
+                policy = None if flat_policy.flags.writeable else flat_policy
                 self._flat_policy = flat_policy
             losses = _checked_losses(adversary, k)
             states = np.empty(horizon, dtype=np.int64)
@@ -276,7 +276,7 @@ class Run:
             baselines,
             self.learner.get_params(),
             self.seconds,
-            layers.split(self._flat_policy),
+            layers.split(self._flat_policy.copy()),
             layers.split(self._q.copy()),
             layers.split(self._occupancies / self.episodes),
         )
@@ -381,10 +381,6 @@ def proved_bound(learner: Learner, episodes: int) -> float:
     problem = learner._problem
     sizes = (problem.n_states, problem.n_actions, problem.horizon, episodes, getattr(problem, "dim", 1))
     return bounds.of_learner(learner.name, *sizes, options.get("zeta", 0.05), getattr(problem, "bound", 1.0))
-
-
-def _is_constant(policy: Sequence[FloatArray]) -> bool:
-    return isinstance(policy, tuple) and not any(table.flags.writeable for table in policy)
 
 
 def _checked_losses(adversary: Adversary, k: int) -> FloatArray:

@@ -80,17 +80,26 @@ class Learner(ABC):
         if isinstance(problem, LinearMixtureModel) and issubclass(self.needs, LinearMixtureModel):
             self._evidence = MixtureEvidence.empty(problem)
         self._flat_policy = np.empty(0)
-        self._policy: tuple[FloatArray, ...] = ()
+        self._policy: tuple[FloatArray, ...] | None = None
 
     @property
     def policy(self) -> Sequence[FloatArray]:
         """The policy for the next episode: ``(S_h, A)`` for each layer, read-only, rows summing to one."""
+        if self._policy is None:  # made when it is asked for: a run is content with the flat one
+            self._policy = tuple(self._layers.split(self._flat_policy))
         return self._policy
+
+    @property
+    def flat_policy(self) -> FloatArray:
+        """The same as one flat vector over pairs, see :class:`advmdp.layered.Layers`."""
+        if type(self).policy is Learner.policy:
+            return self._flat_policy
+        return self._layers.flatten(self.policy, "policy")
 
     def _set_policy(self, flat: FloatArray) -> None:
         self._flat_policy = flat.view()
         self._flat_policy.flags.writeable = False
-        self._policy = tuple(self._layers.split(self._flat_policy))
+        self._policy = None
 
     @property
     def q(self) -> list[FloatArray] | None:

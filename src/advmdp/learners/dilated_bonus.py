@@ -61,7 +61,7 @@ class DilatedBonus(CountingPolicyOptimisation):
         return 2.0 * self.step_size * self._layers.horizon if self.gamma is None else self.gamma
 
     def _evaluate(self, episode: CheckedEpisode) -> FloatArray:
-        layers, policy, gamma = self._layers, self._policy, self.exploration
+        layers, policy, gamma = self._layers, self.policy, self.exploration
         horizon = layers.horizon
         upper = [u[:, None] * pi for u, pi in zip(upper_occupancy(self._set, policy), policy, strict=True)]
         lower = [v[:, None] * pi for v, pi in zip(lower_occupancy(self._set, policy), policy, strict=True)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from math import log, sqrt
 from typing import Any
 
@@ -11,9 +12,9 @@ from advmdp.confidence import KnownKernels
 from advmdp.episodes import CheckedEpisode
 from advmdp.layered import FloatArray, LayeredMDP
 from advmdp.learners.known import KnownTransitionLearner
-from advmdp.learners.reps import checked_log_q, condition, require
+from advmdp.learners.reps import checked_log_q, require
 from advmdp.registry import register_learner
-from advmdp.solvers import MirrorStep, mirror_descent_step
+from advmdp.solvers.repeated import FlatStep, RepeatedStep
 
 
 class OccupancyDescent(KnownTransitionLearner):
@@ -28,32 +29,27 @@ class OccupancyDescent(KnownTransitionLearner):
         self.eta = eta
         require(eta is None or 0.0 < eta < np.inf, "eta", eta, "a number > 0, or None")
         layers = self._layers
+        #: eta in force.
+        self.step_size = self._tuned() if eta is None else eta
         self._kernels = KnownKernels(problem.kernels)
+        self._step = RepeatedStep(self._kernels)
         self._loss_estimate = np.zeros(layers.n_pairs)
         sizes, n_actions = layers.sizes, layers.n_actions
-        self._log_q = np.concatenate([np.full(n * n_actions, -log(n * n_actions)) for n in sizes[:-1]])
-        self._descend(self._loss_estimate)
+        uniform = np.concatenate([np.full(n * n_actions, -log(n * n_actions)) for n in sizes[:-1]])
+        first = self._step.cold(uniform, self._loss_estimate)
+        self._log_q = first.log_q
+        self._set_policy(first.policy)
         #: The last mirror step with its certificate; None before the first update.
-        self.last_step: MirrorStep | None = None
+        self.last_step: FlatStep | None = None
 
     def _descend(self, estimate: FloatArray) -> None:
-        layers = self._layers
-        step = mirror_descent_step(
-            self._kernels, None, layers.split(estimate), self.step_size, log_q=layers.split(self._log_q)
-        )
-        self.last_step, self._loss_estimate = step, estimate
-        self._log_q = layers.flatten(step.log_q)
-        policy = np.empty_like(self._log_q)
-        condition(self._log_q, layers.n_actions, policy)
-        self._set_policy(policy)
+        step = self._step(self._log_q, self.step_size * estimate)
+        self.last_step, self._log_q, self._loss_estimate = step, step.log_q, estimate
+        self._set_policy(step.policy)
 
-    @property
-    def step_size(self) -> float:
-        """eta in force."""
-        return self._tuned() if self.eta is None else self.eta
-
+    @abstractmethod
     def _tuned(self) -> float:
-        raise NotImplementedError
+        """The eta of the theorem."""
 
     @property
     def q(self) -> list[FloatArray]:

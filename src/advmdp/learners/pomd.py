@@ -61,7 +61,7 @@ class Pomd(CountingPolicyOptimisation):
     def _evaluate(self, episode: CheckedEpisode) -> FloatArray:
         layers = self._layers
         visited = np.column_stack([np.arange(layers.horizon), episode.states])
-        upper = upper_occupancy(self._set, self._policy, visited)
+        upper = upper_occupancy(self._set, self.policy, visited)
         estimate = np.zeros(layers.n_pairs)
         estimate[episode.pairs] = episode.losses / (upper * self._flat_policy[episode.pairs] + self.exploration)
-        return layers.flatten(extreme_values(self._set, self._policy, layers.split(estimate), maximise=False))
+        return layers.flatten(extreme_values(self._set, self.policy, layers.split(estimate), maximise=False))

@@ -15,12 +15,12 @@ from typing import Any, Generic, Literal, TypeVar
 import numpy as np
 
 from advmdp._checks import float_array, integer
-from advmdp._compiled import kernel
 from advmdp.confidence import BoxSet, ConfidenceSet
 from advmdp.episodes import CheckedEpisode
 from advmdp.errors import InvalidSpecError
 from advmdp.layered import FloatArray, LayeredMDP, Layers, TabularModel
 from advmdp.learners.base import Learner
+from advmdp.occupancy import condition
 from advmdp.solvers import MirrorStep, mirror_descent_step, upper_occupancy
 
 Estimator = TypeVar("Estimator")
@@ -118,7 +118,7 @@ class RepsLearner(Learner, Generic[Estimator]):
     def _estimated_losses(self, episode: CheckedEpisode) -> FloatArray:
         """lhat_k, flat, from the set and the policy that episode k was played with."""
         visited = np.column_stack([np.arange(self._layers.horizon), episode.states])
-        upper = upper_occupancy(self._set, self._policy, visited)
+        upper = upper_occupancy(self._set, self.policy, visited)
         estimate = np.zeros(self._layers.n_pairs)
         estimate[episode.pairs] = episode.losses / (self._flat_policy[episode.pairs] * upper + self.exploration)
         return estimate
@@ -235,19 +235,3 @@ def require(valid: bool, option: str, value: object, wanted: str) -> None:
     """Raise InvalidSpecError, naming the option, its value and what would be right, unless ``valid``."""
     if not valid:
         raise InvalidSpecError(f"{option} is {value!r}, should be {wanted}")
-
-
-@kernel
-def condition(log_q: FloatArray, n_actions: int, policy: FloatArray) -> None:
-    """pi(a | s) = q(s, a) / sum_a' q(s, a') from logarithms; uniform where q(s) is exactly zero."""
-    for first in range(0, log_q.size, n_actions):
-        largest = -np.inf
-        for a in range(n_actions):
-            largest = max(largest, log_q[first + a])
-        total = 0.0
-        for a in range(n_actions):
-            share = 1.0 if largest == -np.inf else np.exp(log_q[first + a] - largest)
-            policy[first + a] = share
-            total += share
-        for a in range(n_actions):
-            policy[first + a] /= total

@@ -1,0 +1,262 @@
+"""Mirror steps under the same known kernels, again and again: what O-REPS does in every episode.
+
+The dual is that of :mod:`advmdp.solvers.known`, in the same notation.  Here all that depends on the kernels alone is
+prepared once, tables are flat, kernels are sparse, and the prior is taken to be an occupancy measure of these kernels,
+so that V = 0 is a good start.  Steps that are too large for this, and masses that are too small, are left to
+:func:`advmdp.solvers.mirror_descent_step`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advmdp._compiled import kernel
+from advmdp.confidence import KnownKernels
+from advmdp.occupancy import condition
+from advmdp.solvers import tridiagonal
+from advmdp.solvers.mirror import LARGEST_RESIDUAL, mirror_descent_step
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+# Relative difference of inflow and outflow at which a step is done, shared by the layers: errors of log q add up along
+# them.  The duality gap is of the order of its square.
+BALANCE = 1e-9
+ITERATIONS = 30
+# Masses below this are not for products and quotients of floating-point numbers.
+LEAST_MASS = 1e-200
+
+
+class FlatStep(NamedTuple):
+    """A mirror step on flat vectors over pairs, with the certificate of :class:`advmdp.solvers.MirrorStep`."""
+
+    log_q: Floats
+    policy: Floats
+    value: float
+    gap: float
+    residual: float
+    iterations: int
+    status: str
+
+
+class _Sparse(NamedTuple):
+    """The kernels by rows: entries ``row_at[b]`` to ``row_at[b + 1]`` are those of pair b."""
+
+    row_at: Integers
+    following: Integers  # state, counted through all layers
+    probability: Floats
+    sizes: Integers
+    n_actions: int
+    reachable: NDArray[np.bool_]
+
+
+class _Memory(NamedTuple):
+    V: Floats  # states, the terminal one included
+    step: Floats
+    inflow: Floats
+    outflow: Floats
+    shift: Floats  # pairs: V(s) - cost - P.V
+    mass: Floats  # pairs
+    diag: Floats
+    off: Floats
+    diag_at: Integers
+    off_at: Integers
+    state_at: Integers
+
+
+class RepeatedStep:
+    """argmin over the occupancy measures q' of known kernels of <q', cost> + KL(q' || q), for one q after the other."""
+
+    def __init__(self, confidence_set: KnownKernels) -> None:
+        self._set = confidence_set
+        sizes, n_actions = confidence_set.layer_sizes, confidence_set.n_actions
+        state_at = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        row_at, following, probability = [0], [], []
+        for h, table in enumerate(confidence_set.kernels):
+            for row in table.reshape(-1, table.shape[2]):
+                # The last transition leads to the terminal state, whose price is zero.
+                entries = np.flatnonzero(row) if h + 1 < len(sizes) - 1 else np.empty(0, dtype=np.intp)
+                following.append(state_at[h + 1] + entries)
+                probability.append(row[entries] / row.sum())
+                row_at.append(row_at[-1] + entries.size)
+        self._kernels = _Sparse(
+            np.array(row_at, dtype=np.int64), np.concatenate(following).astype(np.int64),
+            np.concatenate(probability), np.array(sizes[:-1], dtype=np.int64), n_actions,
+            np.concatenate(confidence_set.reachable),
+        )  # fmt: skip
+        n = np.array(sizes[:-1])
+        diag_at, off_at = (
+            np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64) for lengths in (n * n, n[:-1] * n[1:])
+        )
+        states, pairs = int(state_at[-1]), len(row_at) - 1
+        self._memory = _Memory(
+            np.zeros(states), np.zeros(states), np.zeros(states), np.zeros(states), np.zeros(pairs), np.zeros(pairs),
+            np.zeros(diag_at[-1]), np.zeros(off_at[-1]), diag_at, off_at, state_at,
+        )  # fmt: skip
+
+    def __call__(self, log_q: Floats, cost: Floats, tolerance: float = 1e-8) -> FlatStep:
+        """The step from ``log_q``, which must be that of an occupancy measure of the kernels (-inf: unreachable)."""
+        new_log_q, policy = np.empty_like(log_q), np.empty_like(log_q)
+        value, gap, residual, iterations = descend(self._kernels, log_q, cost, self._memory, new_log_q, policy)
+        if gap <= tolerance and residual <= LARGEST_RESIDUAL:
+            return FlatStep(new_log_q, policy, value, gap, residual, iterations, "repeated")
+        return self.cold(log_q, cost, tolerance)
+
+    def cold(self, log_q: Floats, cost: Floats, tolerance: float = 1e-8) -> FlatStep:
+        """The same step, from any positive ``log_q``, by the general solver."""
+        sizes, n_actions = self._set.layer_sizes, self._set.n_actions
+        ends = np.cumsum(np.array(sizes[:-1]) * n_actions)[:-1]
+
+        def tables(flat: Floats) -> list[Floats]:
+            return [part.reshape(-1, n_actions) for part in np.split(flat, ends)]
+
+        step = mirror_descent_step(self._set, None, tables(cost), 1.0, log_q=tables(log_q), tolerance=tolerance)
+        new_log_q = np.concatenate([table.ravel() for table in step.log_q])
+        policy = np.empty_like(new_log_q)
+        condition(new_log_q, n_actions, policy)
+        return FlatStep(new_log_q, policy, step.value, step.gap, step.residual, step.iterations, step.status)
+
+
+@kernel
+def descend(
+    kernels: _Sparse, log_q: Floats, cost: Floats, memory: _Memory, new_log_q: Floats, policy: Floats
+) -> tuple[float, float, float, int]:
+    """Newton's method from V = 0; (value, gap, residual, iterations), an infinite gap where it gave up."""
+    V, step, sizes = memory.V, memory.step, kernels.sizes
+    last = V.size - 1
+    for s in range(V.size):
+        V[s] = 0.0
+    imbalance = evaluate(kernels, log_q, cost, memory)
+    enough = BALANCE / sizes.size
+    factored_at = np.inf
+    for iteration in range(ITERATIONS):
+        if imbalance <= enough:
+            value, gap, residual = certify(kernels, log_q, cost, memory, new_log_q, policy)
+            return value, gap, residual, iteration
+        if not imbalance < np.inf:
+            break
+        # A step with an old factorisation multiplies the imbalance by about what it was then.
+        if not imbalance * factored_at <= enough:
+            assemble(kernels, memory)
+            tridiagonal.factor(sizes, memory.diag, memory.diag_at, memory.off, memory.off_at)
+            factored_at = imbalance
+        before = imbalance
+        for s in range(last):
+            step[s] = memory.inflow[s] - memory.outflow[s]
+        tridiagonal.solve(
+            sizes, memory.diag, memory.diag_at, memory.off, memory.off_at, memory.state_at, step
+        )  # fmt: skip
+        for s in range(last):
+            V[s] += step[s]
+        imbalance = evaluate(kernels, log_q, cost, memory)
+        if imbalance > before:
+            break
+    return np.nan, np.inf, np.inf, ITERATIONS
+
+
+@kernel
+def evaluate(kernels: _Sparse, log_q: Floats, cost: Floats, memory: _Memory) -> float:
+    """Masses of the dual at V with their inflow and outflow; the largest relative imbalance (inf: masses too small)."""
+    V, inflow, outflow = memory.V, memory.inflow, memory.outflow
+    n_actions = kernels.n_actions
+    for s in range(V.size):
+        inflow[s] = 0.0
+    inflow[0] = 1.0
+    imbalance = 0.0
+    for s in range(V.size - 1):
+        total = 0.0
+        for b in range(s * n_actions, (s + 1) * n_actions):
+            shift = V[s] - cost[b]
+            for e in range(kernels.row_at[b], kernels.row_at[b + 1]):
+                shift -= kernels.probability[e] * V[kernels.following[e]]
+            mass = np.exp(log_q[b] + shift)
+            for e in range(kernels.row_at[b], kernels.row_at[b + 1]):
+                inflow[kernels.following[e]] += kernels.probability[e] * mass
+            memory.shift[b] = shift
+            memory.mass[b] = mass
+            total += mass
+        outflow[s] = total
+        if kernels.reachable[s]:
+            # All that leads here came before: the inflow is complete.
+            larger = max(total, inflow[s])
+            if not min(total, inflow[s]) > LEAST_MASS or not larger < np.inf:
+                return np.inf
+            imbalance = max(imbalance, abs(total - inflow[s]) / larger)
+    return imbalance
+
+
+@kernel
+def assemble(kernels: _Sparse, memory: _Memory) -> None:
+    """The negated Hessian sum_b q_b (e_s - P_b)(e_s - P_b)', in blocks of layers.
+
+    Unscaled: Cholesky's factorisation does not care, as long as no mass underflows.
+    """
+    n_actions, sizes = kernels.n_actions, kernels.sizes
+    diag, off = memory.diag, memory.off
+    for i in range(diag.size):
+        diag[i] = 0.0
+    for i in range(off.size):
+        off[i] = 0.0
+    for h in range(sizes.size):
+        n = sizes[h]
+        here = memory.state_at[h]
+        there = here + n
+        m = sizes[h + 1] if h + 1 < sizes.size else 0
+        for s in range(n):
+            # A state without mass keeps its price.
+            diag[memory.diag_at[h] + s * n + s] += (
+                memory.outflow[here + s] if kernels.reachable[here + s] else 1.0
+            )  # fmt: skip
+            for b in range((here + s) * n_actions, (here + s + 1) * n_actions):
+                mass = memory.mass[b]
+                if not mass > 0.0:
+                    continue
+                first = kernels.row_at[b]
+                end = kernels.row_at[b + 1]
+                for e in range(first, end):
+                    t = kernels.following[e] - there
+                    flow = mass * kernels.probability[e]
+                    off[memory.off_at[h] + s * m + t] -= flow
+                    row = memory.diag_at[h + 1] + t * m
+                    for f in range(e, end):
+                        diag[row + kernels.following[f] - there] += flow * kernels.probability[f]
+
+
+@kernel
+def certify(
+    kernels: _Sparse, log_q: Floats, cost: Floats, memory: _Memory, new_log_q: Floats, policy: Floats
+) -> tuple[float, float, float]:
+    """Roll the policy of the dual's masses forward, so that flow holds exactly; (value, gap, residual).
+
+    With a(s) = log q(s) minus that of the dual, the objective at q exceeds the dual by sum_s q(s) (exp(-a) - 1 + a).
+    """
+    n_actions = kernels.n_actions
+    rolled = memory.inflow
+    for s in range(rolled.size):
+        rolled[s] = 0.0
+    rolled[0] = 1.0
+    value = 0.0
+    gap = 0.0
+    residual = 0.0
+    for s in range(rolled.size - 1):
+        if not kernels.reachable[s]:
+            for b in range(s * n_actions, (s + 1) * n_actions):
+                new_log_q[b] = -np.inf
+                policy[b] = 1.0 / n_actions
+            continue
+        away = np.log(rolled[s] / memory.outflow[s])
+        gap += rolled[s] * (np.expm1(-away) + away)
+        residual = max(residual, abs(away))
+        for b in range(s * n_actions, (s + 1) * n_actions):
+            share = memory.mass[b] / memory.outflow[s]
+            policy[b] = share
+            moved = memory.shift[b] + away
+            new_log_q[b] = log_q[b] + moved
+            q = rolled[s] * share
+            value += q * (cost[b] + moved)
+            for e in range(kernels.row_at[b], kernels.row_at[b + 1]):
+                rolled[kernels.following[e]] += kernels.probability[e] * q
+    return value, gap, residual
