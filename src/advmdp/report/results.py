@@ -95,18 +95,17 @@ class Results:
         rows = self.rows
         if {"upper_occupancy", "true_occupancy"} <= set(rows.columns):
             rows = rows.assign(upper_ratio=rows["upper_occupancy"] / rows["true_occupancy"])
-        cells = self.manifest["cells"].values()
-        ranks = {key: {label: i for i, label in enumerate(dict.fromkeys(c[key] for c in cells))} for key in GROUP}
-        order = pd.DataFrame({key: rows[key].map(ranks[key]) for key in GROUP}, index=rows.index)
+        order = pd.DataFrame({key: rows[key].map(self._planned(key).index) for key in GROUP}, index=rows.index)
         return rows.loc[order.sort_values(GROUP, kind="stable").index]
 
     @cached_property
     def learners(self) -> list[str]:
         """In the order of the spec, as far as they have results."""
-        finished = set(self.rows["learner"])
-        return [
-            name for name in dict.fromkeys(c["learner"] for c in self.manifest["cells"].values()) if name in finished
-        ]
+        return [name for name in self._planned("learner") if (self.rows["learner"] == name).any()]
+
+    def _planned(self, key: str) -> list[str]:
+        """Labels in the order of the spec (and others, if it was changed this very moment)."""
+        return list(dict.fromkeys([*(cell[key] for cell in self.manifest["cells"].values()), *self.rows[key]]))
 
     @property
     def baseline(self) -> str:
