@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from itertools import islice
 
 import pandas as pd
 import pytest
@@ -54,6 +55,7 @@ def test_every_figure_and_table_has_its_file(directory):
     assert {path.name for path in folder.iterdir()} == {
         *(f"{name}.png" for name in ("regret", "regret-over-sqrt", "growth", "width", "upper-occupancy", "profile")),
         "decomposition-1-uob-reps.png",
+        "world-1-grid-last-policy-against-switching.png",
         "policy-1-grid-switching.png",
         *("final.csv", "curves.csv", "profile.csv", "final.tex", "profile.tex"),
     }
@@ -78,8 +80,8 @@ def test_the_same_results_give_the_same_files(directory):
 
 
 def test_figures_can_be_had_as_pdf(directory, monkeypatch):
-    some = lambda results: list(figures(results))[:1]  # noqa: E731 (all of them take long)
-    monkeypatch.setattr("advmdp.report.write.figures", some)
+    # All of them take long.
+    monkeypatch.setattr("advmdp.report.write.figures", lambda results: islice(figures(results), 1))
     folder = write_report(directory, ("pdf",))
     assert [path.name for path in folder.iterdir()] == ["regret.pdf"]
 

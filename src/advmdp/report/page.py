@@ -8,7 +8,7 @@ import io
 from collections.abc import Iterator
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, cast
 
 import jinja2
 import pandas as pd
@@ -17,9 +17,12 @@ from matplotlib.figure import Figure
 from advmdp.experiments.statistics import mean_curves
 from advmdp.report.figures import COLOURS, make_styles, plot_occupancy, plot_policy
 from advmdp.report.results import Results, interval, number, significant
+from advmdp.report.worlds import draw_world
 
 #: Pixels per inch of pictures, which are shown at half their size: sharp on any screen.
 DPI = 160
+#: Drawings of layers with more states than this are a blot.
+DRAWN_STATES = 120
 
 
 def render(results: Results) -> str:
@@ -31,7 +34,7 @@ def render(results: Results) -> str:
         js=js,
         policy=f"default-src 'none'; img-src data:; style-src {_source(css)}; script-src {_source(js)}",
         **_texts(results),
-        **(_result_parts(results) if len(results.rows) else {"problems": []}),
+        **(_result_parts(results) if len(results.rows) else {"problems": [], "pictures_note": ""}),
         pictures=list(_pictures(results)),
         data=_data(results),
     )
@@ -149,9 +152,10 @@ def _result_parts(results: Results) -> dict[str, Any]:
             "tenths of the run, fitted seed by seed. Proved bound: where the theorem holds for a learner as it is set."
         ),
         "pictures_note": (
-            f"Heat maps: {results.baseline} in its first seed; its policy in the last episode, its occupancy measure "
-            "averaged over all episodes, and the best fixed policy in hindsight. A block per layer, a row per state, a "
-            "column per action."
+            f"Of {results.baseline}, first seed. Drawings: the wider an edge, the more probable; the darker a state, "
+            "the more often visited. Heat maps: the policy in the last episode, the occupancy measure averaged over "
+            "all episodes, and the best fixed policy in hindsight; a block per layer, a row per state, a column per "
+            "action."
         ),
         "scaling": None,
         "profile_note": "",
@@ -250,10 +254,22 @@ def _series(rows: pd.DataFrame, column: str) -> Iterator[dict[str, Any]]:
 
 
 def _pictures(results: Results) -> Iterator[dict[str, Any]]:
+    for title, figure in world_figures(results):
+        yield _picture(figure, title, f"drawing of {title}")
     for (world, adversary), final in results.finals.items():
-        figure = policy_figure(final)
         text = f"heat maps of policies and occupancy on {world} against {adversary}"
-        yield _picture(figure, f"{world} / {adversary}", text)
+        yield _picture(policy_figure(final), f"{world} / {adversary}", text)
+
+
+def world_figures(results: Results) -> Iterator[tuple[str, Figure]]:
+    """Every world as its last policy plays it (uniform play until a run is finished), if it is small enough to read."""
+    played = {world: (adversary, final) for (world, adversary), final in reversed(list(results.finals.items()))}
+    for label, mdp in results.worlds.items():
+        if sum(mdp.layer_sizes) > DRAWN_STATES and mdp.scene.map is None:
+            continue
+        adversary, final = played.get(label, (None, None))
+        title = f"{label}, played uniformly" if final is None else f"{label}, last policy against {adversary}"
+        yield title, cast("Figure", draw_world(mdp, policy=None if final is None else final.policy).figure)
 
 
 def policy_figure(final: Any) -> Figure:

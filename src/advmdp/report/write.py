@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -25,7 +24,7 @@ from advmdp.report.figures import (
     plot_upper_occupancy,
     plot_width,
 )
-from advmdp.report.page import image, policy_figure, render
+from advmdp.report.page import image, policy_figure, render, world_figures
 from advmdp.report.results import Results
 from advmdp.theory.decomposition import TERMS
 
@@ -57,7 +56,7 @@ def write_report(directory: str | os.PathLike[str], formats: Sequence[str] = ("h
             storage.replace(root / "report.html", render(results).encode())
         elif kind in ("pdf", "png"):
             for name, figure in figures(results):
-                storage.replace(folder / f"{name}.{kind}", image(figure(), kind))
+                storage.replace(folder / f"{name}.{kind}", image(figure, kind))
         elif kind == "csv":
             for name, table in tables(results):
                 storage.replace(folder / f"{name}.csv", table.to_csv(index=False, lineterminator="\n").encode())
@@ -69,22 +68,24 @@ def write_report(directory: str | os.PathLike[str], formats: Sequence[str] = ("h
     return root / "report.html" if "html" in formats else folder
 
 
-def figures(results: Results) -> Iterator[tuple[str, Callable[[], Figure]]]:
-    """Name and maker of every figure that the results have data for."""
+def figures(results: Results) -> Iterator[tuple[str, Figure]]:
+    """Name and content of every figure that the results have data for."""
     frame = results.frame
     panels = {"regret": plot_regret, "regret-over-sqrt": plot_regret_over_sqrt, "growth": plot_growth}
     if "width" in results.measures:
         panels |= {"width": plot_width, "upper-occupancy": plot_upper_occupancy}
     for name, draw in panels.items():
-        yield name, partial(comparison_figure, frame, draw)
+        yield name, comparison_figure(frame, draw)
     if results.profile is not None:
-        yield "profile", partial(_profile_figure, frame)
+        yield "profile", _profile_figure(frame)
     if TERMS[0] in results.measures:
         parts = frame.dropna(subset=[TERMS[0]])
         for number, (learner, rows) in enumerate(parts.groupby("learner", sort=False), 1):
-            yield _file_name("decomposition", number, str(learner)), partial(_decomposition_figure, rows)
+            yield _file_name("decomposition", number, str(learner)), _decomposition_figure(rows)
+    for number, (title, figure) in enumerate(world_figures(results), 1):
+        yield _file_name("world", number, title), figure
     for number, ((world, adversary), final) in enumerate(results.finals.items(), 1):
-        yield _file_name("policy", number, world, adversary), partial(policy_figure, final)
+        yield _file_name("policy", number, world, adversary), policy_figure(final)
 
 
 def tables(results: Results) -> Iterator[tuple[str, pd.DataFrame]]:
