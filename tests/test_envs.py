@@ -28,6 +28,10 @@ def test_the_names_are_gymnasiums(tmp_path):
     assert gymnasium.make("advmdp/File-v0", path=tmp_path / "grid.npz").observation_space.n == 36
 
 
+def test_gymnasium_can_import_us_by_itself():
+    assert gymnasium.make("advmdp.envs:advmdp/Grid-v0", height=2, width=2).observation_space.n == 4
+
+
 def test_options_reach_the_world_and_the_adversary():
     env = gymnasium.make(
         "advmdp/Grid-v0", height=3, width=4, adversary="switching", adversary_options={"period": 1}, seed=7

@@ -38,9 +38,10 @@ def test_the_built_network_has_three_links_per_router():
     assert all(len(set(row)) == 3 for row in all_up.tolist())
 
 
-def test_every_path_ends_at_the_target_in_time():
-    graph = networkx.gnp_random_graph(12, 0.3, directed=True, seed=1)
-    world = make_world("routing", graph=graph, source=0, target=11, hops=5)
+@pytest.mark.parametrize(("seed", "density", "hops"), [(1, 0.3, 5), (2, 0.2, None), (5, 0.5, 3), (7, 0.15, 9)])
+def test_every_path_ends_at_the_target_in_time(seed, density, hops):
+    graph = networkx.gnp_random_graph(12, density, directed=True, seed=seed)
+    world = make_world("routing", graph=graph, source=0, target=11, hops=hops)
     states = world.scene.states
     for h in range(world.horizon - 1):
         for i, node in enumerate(states[h]):

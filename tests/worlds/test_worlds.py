@@ -20,6 +20,7 @@ from advmdp.theory.lemmas.geometry import bow_tie
 from advmdp.worlds.bow_tie import SCALE
 from advmdp.worlds.grid import EAST, SOUTH, cells
 from advmdp.worlds.hard import FOUND, SEARCHING, margin
+from tests.test_layered import reachable_objects
 
 NAMES = [name for name in worlds.names() if name != "file"]  # which needs a path
 
@@ -78,6 +79,15 @@ def test_worlds_are_reproducible(name):
     if "seed" in worlds.options(name):
         other = make_world(name, seed=1)
         assert any(not np.array_equal(a, b) for a, b in zip(one.kernels, other.kernels, strict=True))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_model_holds_neither_the_truth_nor_the_scene(name):
+    world = make_world(name, **TINY[name])
+    held = reachable_objects(world.model)
+    truth = {array.tobytes() for array in world.theta[:-1]}
+    assert not any(node is world or node is world.scene for node in held)
+    assert not any(isinstance(node, np.ndarray) and node.tobytes() in truth for node in held)
 
 
 #: The option that holds the weights, the default ones, and how to say "only base kernel i".
