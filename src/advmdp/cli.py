@@ -136,6 +136,7 @@ def run_command(
     checkpoint_every: CheckpointOption = CHECKPOINT_EVERY,
     quiet: QuietOption = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the cells and an estimate of the time.")] = False,
+    small: Annotated[bool, typer.Option("--small", help="The spec's small variant, for a first look.")] = False,
     formats: FormatOption = "html",
 ) -> None:
     """Run every cell of a spec that its folder does not hold yet, and write the report.
@@ -145,9 +146,10 @@ def run_command(
 
     Example: `advmdp run experiments/radius.toml --out runs/radius --workers 2`
     """
-    out, wanted = out or Path("runs") / spec_path.stem, _formats(formats)
+    out = out or Path("runs") / (spec_path.stem + ("-small" if small else ""))
+    wanted = _formats(formats)
     with _errors_explained():
-        spec = Spec.read(spec_path)
+        spec = Spec.read(spec_path).small() if small else Spec.read(spec_path)
         if dry_run:
             spec.check()
             _print_plan(spec, out, workers)

@@ -114,6 +114,8 @@ class RayEngine:
 def _messages(job: Job) -> Iterator[Message]:
     """What a task does."""
     try:
-        yield from play(job)
+        # Not `yield from`: what Ray sends into a generator is not meant for ours.
+        for message in play(job):  # noqa: UP028
+            yield message
     except Exception:
         yield Message(job.id, "failed", traceback.format_exc())

@@ -13,6 +13,9 @@
     options = { geometry = "box" }
     grid = { radius_scale = [0.1, 1.0] }  # one learner for every value
 
+    [small]                         # keys to replace in the small variant, for a first look and for tests
+    episodes = 20
+
 A cell is one run.  Its id says what it is, and nothing else: not how many other cells there are, nor in which order.
 """
 
@@ -74,6 +77,7 @@ class Document(_Strict):
     worlds: list[Entry]
     adversaries: list[Entry]
     learners: list[Entry]
+    small: dict[str, Any] = {}
 
     @field_validator("worlds", "adversaries", "learners", mode="before")
     @classmethod
@@ -205,6 +209,14 @@ class Spec:
         except (OSError, UnicodeDecodeError) as error:
             raise InvalidSpecError(f"{path} cannot be read: {error}") from error
         return cls(text, str(path))
+
+    def small(self) -> Spec:
+        """The variant that the table ``small`` describes."""
+        document = tomllib.loads(self.text)
+        changes = document.pop("small", None)
+        if not changes:
+            raise InvalidSpecError("the spec has no table 'small', so no small variant")
+        return Spec(to_toml(document | changes), "the small variant")
 
     @cached_property
     def cells(self) -> tuple[Cell, ...]:

@@ -1,0 +1,41 @@
+"""Every spec in experiments/ makes sense, and its small variant runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from advmdp import InvalidSpecError
+from advmdp.experiments import Spec, load, run_spec
+from advmdp.experiments.compare import ADVERSARIES, EPISODES, LEARNERS, SEEDS, WORLDS, comparison_spec
+from tests.experiments.specs import small_spec
+
+ROOT = Path(__file__).resolve().parents[2]
+SPECS = sorted((ROOT / "experiments").glob("*.toml"))
+
+
+@pytest.mark.parametrize("path", SPECS, ids=lambda path: path.stem)
+def test_a_shipped_spec_makes_sense_and_its_small_variant_runs(tmp_path, path):
+    spec = Spec.read(path)
+    spec.check()
+    assert spec.title
+    small = spec.small()
+    assert len(small.cells) <= len(spec.cells)
+    outcome = run_spec(small, tmp_path / "out", workers=0)
+    assert (outcome.failed, outcome.left) == ({}, 0)
+    frame = load(tmp_path / "out")
+    assert frame["regret"].notna().all()
+    assert frame["cell"].nunique() == len(small.cells)
+
+
+def test_compare_is_one_of_them():
+    ours = comparison_spec(WORLDS, ADVERSARIES, LEARNERS, episodes=EPISODES, seeds=SEEDS)
+    assert ours.cells == Spec.read(ROOT / "experiments" / "compare.toml").cells
+
+
+def test_a_spec_without_a_small_variant_says_so():
+    with pytest.raises(InvalidSpecError, match="has no table 'small'"):
+        small_spec().small()
+    with pytest.raises(InvalidSpecError, match="the small variant: unknown key 'episode'"):
+        Spec(small_spec().text + "small = { episode = 3 }").small()
