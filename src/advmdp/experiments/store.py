@@ -75,12 +75,21 @@ class Store:
     @property
     def spec_text(self) -> str:
         """The spec as it was given."""
-        return (self.directory / SPEC).read_text(encoding="utf-8")
+        try:
+            return (self.directory / SPEC).read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise CorruptCheckpointError(f"{self.directory / SPEC} is not text any more: {error}") from error
 
     @property
     def spec(self) -> Spec:
-        """The spec, validated."""
-        return Spec(self.spec_text, str(self.directory / SPEC))
+        """The spec, validated; CorruptCheckpointError if it is not the one that the manifest vouches for."""
+        text, known = self.spec_text, _read_manifest(self.directory)
+        if known is not None and _sha256(text) not in known["spec_sha256"]:
+            raise CorruptCheckpointError(
+                f"{self.directory / SPEC} was changed after it was written (its checksum differs from the manifest's); "
+                f"to go on, give the spec: `advmdp run SPEC --out {self.directory}`"
+            )
+        return Spec(text, str(self.directory / SPEC))
 
     @property
     def manifest(self) -> dict[str, Any]:
@@ -273,12 +282,7 @@ class WritableStore(Store):
         """The spec to go by; it must not contradict what is there."""
         path, given = self.directory / SPEC, self._given
         if given is None:
-            if known is not None and _sha256(self.spec_text) not in known["spec_sha256"]:
-                raise InvalidSpecError(
-                    f"{path} was changed after it was written (its checksum differs from the manifest's); "
-                    f"to go on, give the spec: `advmdp run SPEC --out {self.directory}`"
-                )
-            return Spec(self.spec_text, str(path))
+            return super().spec
         there = [] if known is None else list(known["cells"])
         if path.exists():
             try:
