@@ -258,15 +258,16 @@ def bounds_command(
     for row in rows:
         table.add_row(
             str(row["name"]),
-            f"{row['feedback']}, {row['transition']}",
+            f"{row['feedback']}, {row['transition']}" + (" *" if row["losses"] == "stochastic" else ""),
             f"{row['order']:.1e}",
             f"{row['value']:.1e}" if row["explicit"] else "",
             "" if math.isnan(row["vacuous until"]) else f"{row['vacuous until']:.1e}",
         )
     console.print(table)
     best = bounds.smallest(*sizes)
-    console.print("setting: losses seen, transition. order: without constants and logarithms. explicit: with the")
-    console.print("constants of the proof. from K: below this it exceeds H K and says nothing.")
+    console.print("setting: losses seen, transition; * for stochastic losses only. order: without constants and")
+    console.print("logarithms. explicit: with the constants of the proof. from K: below this it exceeds H K and says")
+    console.print("nothing.")
     console.print(f"smallest order for bandit feedback and unknown transition: {best.name}, {best.formula}")
 
 

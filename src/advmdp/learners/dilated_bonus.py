@@ -7,7 +7,7 @@ from math import sqrt
 import numpy as np
 
 from advmdp.episodes import CheckedEpisode
-from advmdp.layered import FloatArray, TabularModel
+from advmdp.layered import FloatArray
 from advmdp.learners.policy_optimisation import CountingPolicyOptimisation, extreme_values
 from advmdp.registry import register_learner
 from advmdp.solvers import lower_occupancy, upper_occupancy
@@ -36,19 +36,6 @@ class DilatedBonus(CountingPolicyOptimisation):
 
     name = "dilated-bonus"
     status = "every update against plain numpy and linear programmes; constants recalled"
-
-    def __init__(
-        self,
-        problem: TabularModel,
-        episodes: int,
-        *,
-        radius_scale: float = 1.0,
-        eta: float | None = None,
-        gamma: float | None = None,
-        zeta: float = 0.05,
-        seed: int = 0,
-    ) -> None:
-        super().__init__(problem, episodes, radius_scale=radius_scale, eta=eta, gamma=gamma, zeta=zeta, seed=seed)
 
     def _tuned(self) -> float:
         horizon = self._layers.horizon

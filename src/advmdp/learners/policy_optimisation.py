@@ -101,11 +101,11 @@ class CountingPolicyOptimisation(PolicyOptimisationLearner):
         problem: TabularModel,
         episodes: int,
         *,
-        radius_scale: float,
-        eta: float | None,
-        gamma: float | None,
-        zeta: float,
-        seed: int,
+        radius_scale: float = 1.0,
+        eta: float | None = None,
+        gamma: float | None = None,
+        zeta: float = 0.05,
+        seed: int = 0,
     ) -> None:
         require(0.0 < radius_scale < np.inf, "radius_scale", radius_scale, "a number > 0")
         require(gamma is None or 0.0 < gamma < np.inf, "gamma", gamma, "a number > 0, or None")

@@ -7,7 +7,7 @@ from math import sqrt
 import numpy as np
 
 from advmdp.episodes import CheckedEpisode
-from advmdp.layered import FloatArray, TabularModel
+from advmdp.layered import FloatArray
 from advmdp.learners.policy_optimisation import CountingPolicyOptimisation, extreme_values
 from advmdp.registry import register_learner
 from advmdp.solvers import upper_occupancy
@@ -34,19 +34,6 @@ class Pomd(CountingPolicyOptimisation):
 
     name = "pomd"
     status = "every update against plain numpy and linear programmes; constants are orders, without logarithms"
-
-    def __init__(
-        self,
-        problem: TabularModel,
-        episodes: int,
-        *,
-        radius_scale: float = 1.0,
-        eta: float | None = None,
-        gamma: float | None = None,
-        zeta: float = 0.05,
-        seed: int = 0,
-    ) -> None:
-        super().__init__(problem, episodes, radius_scale=radius_scale, eta=eta, gamma=gamma, zeta=zeta, seed=seed)
 
     def _tuned(self) -> float:
         return float(self.episodes ** (-2.0 / 3.0)) / self._layers.horizon

@@ -482,6 +482,24 @@ def _value_targeted(S: int, H: int, K: float, d: int, zeta: float, B: float, reg
     return total
 
 
+def _full_information(
+    name: str,
+    terms: tuple[tuple[str, float], ...],
+    order: float,
+    formula: str,
+    source: str,
+    failure: float,
+    losses: Literal["adversarial", "stochastic"] = "adversarial",
+) -> Bound:
+    """A bound of a learner of linear mixtures that sees all losses; ``failure`` is the probability that it fails."""
+    value = sum(value for _, value in terms)
+    page = f"{source}; constants: docs/learners/{name}.md"
+    setting: tuple[Feedback, Transition, str] = ("full", "unknown", "linear mixture")
+    return Bound(
+        name, value, True, order, formula, *setting, page, holds=f"{1.0 - failure:.6g}", terms=terms, losses=losses
+    )
+
+
 def oppo(
     S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B: float = 1.0, regularisation: float = 1.0
 ) -> Bound:
@@ -492,19 +510,8 @@ def oppo(
         ("OPTIMISM", _value_targeted(S, H, K, d, zeta, B, regularisation)),
         ("UNVISITED", unvisited_optimism(H, K, zeta)),
     )
-    return Bound(
-        "oppo",
-        sum(value for _, value in terms),
-        True,
-        d * H**2 * sqrt(K),
-        "d H^2 sqrt(K)",
-        "full",
-        "unknown",
-        "linear mixture",
-        "Cai, Yang, Jin, Wang 2020; constants: docs/learners/oppo.md",
-        holds=f"{1.0 - 2.0 * zeta:.6g}",
-        terms=terms,
-    )
+    source = "Cai, Yang, Jin, Wang 2020"
+    return _full_information("oppo", terms, d * H**2 * sqrt(K), "d H^2 sqrt(K)", source, 2.0 * zeta)
 
 
 def powers(S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B: float = 1.0) -> Bound:
@@ -525,19 +532,8 @@ def powers(S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B: floa
         ("OPTIMISM", sum(visited_optimism(sqrt(3.0) * H * radius, m, information, K) for m in range(1, H))),
         ("UNVISITED", unvisited_optimism(H, K, zeta)),
     )
-    return Bound(
-        "powers",
-        sum(value for _, value in terms),
-        True,
-        d * H**1.5 * sqrt(K),
-        "d H^(3/2) sqrt(K)",
-        "full",
-        "unknown",
-        "linear mixture",
-        "He, Zhou, Gu 2022; constants: docs/learners/powers.md",
-        holds=f"{1.0 - 4.0 * zeta:.6g}",
-        terms=terms,
-    )
+    source = "He, Zhou, Gu 2022"
+    return _full_information("powers", terms, d * H**1.5 * sqrt(K), "d H^(3/2) sqrt(K)", source, 4.0 * zeta)
 
 
 def ucrl_vtr(
@@ -551,20 +547,8 @@ def ucrl_vtr(
         ("MEAN LOSSES", 2.0 * H + 2.0 * H * sqrt(2.0 * K * log(2.0 * S * A * K / zeta))),
         ("LUCK", H * (sqrt(0.5 * K * log(1.0 / zeta)) + sqrt(0.5 * K * log(S * A / zeta)))),
     )
-    return Bound(
-        "ucrl-vtr",
-        sum(value for _, value in terms),
-        True,
-        d * H**2 * sqrt(K),
-        "d H^2 sqrt(K)",
-        "full",
-        "unknown",
-        "linear mixture",
-        "Ayoub, Jia, Szepesvari, Wang, Yang 2020; constants: docs/learners/ucrl-vtr.md",
-        holds=f"{1.0 - 5.0 * zeta:.6g}",
-        terms=terms,
-        losses="stochastic",
-    )
+    order, source = d * H**2 * sqrt(K), "Ayoub, Jia, Szepesvari, Wang, Yang 2020"
+    return _full_information("ucrl-vtr", terms, order, "d H^2 sqrt(K)", source, 5.0 * zeta, "stochastic")
 
 
 # ------------------------------------------------------------------------------------------ lower bounds
