@@ -206,28 +206,35 @@ def falls(name, few, many, seeds, adversary="stochastic", **options):
     return change.mean() + stats.t.ppf(0.975, seeds - 1) * change.std(ddof=1) / np.sqrt(seeds)
 
 
-@pytest.mark.parametrize("name", ["mdp-e", "oppo", "ucrl-vtr", "powers"])
+@pytest.mark.parametrize("name", ["mdp-e", "oppo"])
 def test_regret_per_episode_falls(name):
-    assert falls(name, 100, 800, 5) < 0.0
+    assert falls(name, 60, 480, 4) < 0.0
 
 
 @pytest.mark.parametrize("name", ["mdp-e", "oppo"])
 def test_regret_per_episode_falls_when_losses_drift(name):
-    assert falls(name, 100, 800, 5, "drifting", period=50) < 0.0
+    assert falls(name, 60, 480, 4, "drifting", period=30) < 0.0
 
 
-@pytest.mark.parametrize(("adversary", "options"), [("stochastic", {}), ("drifting", {"period": 50})])
+@pytest.mark.parametrize(("adversary", "options"), [("stochastic", {}), ("drifting", {"period": 30})])
 def test_it_would_not_fall_for_a_learner_that_does_not_learn(adversary, options):
     """Otherwise the tests above would say nothing."""
-    few, many = (average_regret("uniform", K, 0, adversary, **options) for K in (100, 800))
+    few, many = (average_regret("uniform", K, 0, adversary, **options) for K in (60, 480))
     assert many > 0.8 * few
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["mdp-e", "oppo"])
-def test_regret_per_episode_falls_from_500_to_8000_episodes(name):
-    assert falls(name, 500, 8000, 10) < 0.0
-    assert falls(name, 500, 8000, 10, "drifting", period=50) < 0.0
+@pytest.mark.parametrize(("adversary", "options"), [("stochastic", {}), ("drifting", {"period": 50})])
+def test_regret_per_episode_falls_from_250_to_4000_episodes(name, adversary, options):
+    assert falls(name, 250, 4000, 6, adversary, **options) < 0.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["ucrl-vtr", "powers", "pomd", "dilated-bonus"])
+def test_regret_per_episode_falls_for_the_others_too_on_stochastic_losses(name):
+    """Not required of them; what it means for `powers` and the last two stands in the docs."""
+    assert falls(name, 250, 4000, 6) < 0.0
 
 
 def ahead_of(kernels, values, policy):
@@ -243,7 +250,7 @@ def inner(q, *tables):
 @pytest.mark.parametrize("name", ["mdp-e", "oppo", "powers"])
 def test_regret_is_the_sum_of_its_terms_each_within_its_bound(name):
     """The proof on the docs pages, line by line, with the best policy in hindsight as the comparator."""
-    world, K = WORLDS[1], 300
+    world, K = WORLDS[1], 150
     learner = make_learner(name, world, K)
     losses, rng = make_adversary("switching", world, K, period=25), np.random.default_rng(0)
     total = world.layers.split(sum(losses.flat_losses(k) for k in range(K)))
@@ -293,8 +300,8 @@ def test_regret_is_the_sum_of_its_terms_each_within_its_bound(name):
 )
 def test_regret_stays_below_the_bound(name, adversary):
     """Explicit bounds hold with their constants; those of `pomd` and `dilated-bonus` are orders, far above H K here."""
-    episodes = 300
-    for seed in range(3):
+    episodes = 150
+    for seed in range(2):
         world = make_world("random-mixture", layer_sizes=(1, 3, 3, 3, 1), n_actions=3, dim=2, seed=seed)
         sizes = (world.n_states, world.n_actions, world.horizon, episodes, world.dim, 0.05, world.bound)
         bound = getattr(bounds, name.replace("-", "_"))(*sizes)
@@ -305,9 +312,9 @@ def test_regret_stays_below_the_bound(name, adversary):
 def test_the_bound_of_mdp_e_is_not_far_away():
     """One state and a fair coin that says which of two actions costs 1: nearly the worst case of Hedge."""
     world = make_world("random-mixture", layer_sizes=(1, 1), n_actions=2, dim=1)
-    episodes, rng = 400, np.random.default_rng(0)
+    episodes, rng = 300, np.random.default_rng(0)
     regrets = []
-    for _ in range(20):
+    for _ in range(10):
         coins = (rng.random(episodes) < 0.5).astype(float)
         tables = np.column_stack([coins, 1.0 - coins])
         learner, own = make_learner("mdp-e", world, episodes), 0.0
@@ -321,7 +328,7 @@ def test_the_bound_of_mdp_e_is_not_far_away():
 
 def test_known_transitions_help_a_little():
     """The same steps, with and without the kernels: the regret of `oppo` is larger, by less than a fifth."""
-    for seed in range(4):
+    for seed in range(3):
         known = average_regret("mdp-e", 400, seed, eta=np.sqrt(2 * np.log(3) / 400) / 4)
         unknown = average_regret("oppo", 400, seed)
         assert 0.0 < unknown - known < 0.2 * known
