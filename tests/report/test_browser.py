@@ -131,6 +131,15 @@ def test_logarithmic_axes_change_the_ticks_and_leave_out_what_is_not_positive(br
     assert "hindsight" in curves(browser)
 
 
+def test_bands_can_be_switched_off(browser, page):
+    show(browser, page)
+    bands = "return document.querySelectorAll('#problem-0 .band').length"
+    assert browser.execute_script(bands) == len(LEARNERS)
+    browser.find_element(By.ID, "bands").click()
+    assert browser.execute_script(bands) == 0
+    assert curves(browser) == list(LEARNERS)
+
+
 def test_another_measure_can_be_chosen(browser, page):
     show(browser, page)
     browser.find_element(By.CSS_SELECTOR, "select option[value='over_sqrt']").click()

@@ -287,7 +287,8 @@ def policy_figure(final: Any) -> Figure:
 def _picture(figure: Figure, title: str, alt: str) -> dict[str, Any]:
     width, height = (round(inches * DPI / 2) for inches in figure.get_size_inches())
     png = base64.b64encode(image(figure, "png")).decode()
-    return {"title": title, "alt": alt, "png": png, "width": width, "height": height}
+    wide = width > 2 * height
+    return {"title": title, "alt": alt, "png": png, "width": width, "height": height, "wide": wide}
 
 
 def image(figure: Figure, kind: str) -> bytes:

@@ -2,7 +2,7 @@
 "use strict";
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
-  const state = { hidden: new Set(), logX: false, logY: false, measure: "regret" };
+  const state = { hidden: new Set(), logX: false, logY: false, bands: true, measure: "regret" };
   const charts = [];
 
   // ------------------------------------------------------------------ elements; text only ever through textContent
@@ -76,11 +76,13 @@
       this.plot.addEventListener("pointerleave", () => this.leave());
       this.plot.addEventListener("blur", () => this.leave());
       this.plot.addEventListener("keydown", (event) => this.key(event));
-      new ResizeObserver(() => this.draw()).observe(this.plot);
+      new ResizeObserver(() => {
+        if (this.plot.clientWidth !== this.width) this.draw();
+      }).observe(this.plot);
     }
 
     draw() {
-      const width = this.plot.clientWidth, height = this.plot.clientHeight;
+      const width = (this.width = this.plot.clientWidth), height = this.plot.clientHeight;
       const content = this.source();
       this.leave();
       this.plot.replaceChildren();
@@ -103,7 +105,8 @@
       this.xs = [...new Set(shown.flatMap((series) => series.x))].sort((a, b) => a - b);
       if (!shown.length) return;
 
-      const ys = shown.flatMap((series) => [...series.y, ...series.low, ...series.high]).filter((y) => y !== null);
+      const drawn = state.bands ? ["y", "low", "high"] : ["y"];
+      const ys = shown.flatMap((series) => drawn.flatMap((column) => series[column])).filter((y) => y !== null);
       let [x0, x1] = content.xRange || [content.logX ? this.xs[0] : 0, this.xs[this.xs.length - 1]];
       let y0, y1;
       if (content.logY) {
@@ -117,7 +120,7 @@
       const yTicks = content.logY ? logTicks(y0, y1, 6) : linearTicks(y0, y1, 5, 1);
       if (!content.logY) y1 = Math.max(y1, yTicks[yTicks.length - 1]);
       const longest = Math.max(...yTicks.map((tick) => format(tick).length), 3);
-      const margin = { left: 14 + 7 * longest, right: 14, top: 22, bottom: 40 };
+      const margin = { left: 14 + 7 * longest, right: 14, top: 28, bottom: 40 };
       const right = width - margin.right, bottom = height - margin.bottom;
       const x = (this.x = scale(x0, x1, margin.left, right, content.logX));
       const y = (this.y = scale(y0, y1, bottom, margin.top, content.logY));
@@ -156,7 +159,7 @@
       };
       for (const series of shown) {
         const group = svg("g", { class: colourClass(series.learner), "data-learner": series.learner }, curves);
-        if (!content.step && series.low.every((value) => value !== null)) {
+        if (state.bands && !content.step && series.low.every((value) => value !== null)) {
           const low = path(series, series.low), high = path(series, series.high);
           const back = low.slice(1).split("L").reverse().join("L");
           svg("path", { class: "band", d: `${high}L${back}Z` }, group);
@@ -223,6 +226,7 @@
         words.push(`${learner}: ${text}`);
       }
       this.tip.hidden = false;
+      this.tip.style.left = "0"; // measured where there is room
       const room = this.x(value) < (left + right) / 2 ? this.x(value) + 12 : this.x(value) - 12 - this.tip.offsetWidth;
       this.tip.style.left = `${Math.max(0, Math.min(width - this.tip.offsetWidth, room))}px`;
       const above = this.plot.getBoundingClientRect().top - this.figure.getBoundingClientRect().top;
@@ -268,6 +272,7 @@
     charts.push(new Chart(document.getElementById("profile"), source));
   }
   const redraw = () => charts.forEach((chart) => chart.draw());
+  redraw();
 
   // ------------------------------------------------------------------------------------------------- controls
 
@@ -276,14 +281,14 @@
   select.setAttribute("aria-label", "what the curves show");
   for (const measure of data.measures) html("option", measure.label, select).value = measure.key;
   select.addEventListener("change", () => { state.measure = select.value; redraw(); });
-  for (const [axis, label] of [["logX", "log episodes"], ["logY", "log values"]]) {
-    const button = html("button", label, controls, "axis");
+  for (const [option, label] of [["logX", "log episodes"], ["logY", "log values"], ["bands", "bands"]]) {
+    const button = html("button", label, controls, "option");
     button.type = "button";
-    button.id = axis;
-    button.setAttribute("aria-pressed", "false");
+    button.id = option;
+    button.setAttribute("aria-pressed", String(state[option]));
     button.addEventListener("click", () => {
-      state[axis] = !state[axis];
-      button.setAttribute("aria-pressed", String(state[axis]));
+      state[option] = !state[option];
+      button.setAttribute("aria-pressed", String(state[option]));
       redraw();
     });
   }
