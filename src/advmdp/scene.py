@@ -51,6 +51,19 @@ class Scene:
             raise InvalidMDPError(f"scene.states names {named} states, the layers have {list(layer_sizes)}")
         if self.actions is not None and len(self.actions) != n_actions:
             raise InvalidMDPError(f"scene.actions has {len(self.actions)} names, should have {n_actions}")
+        if self.map is not None:
+            self._check_map(self.map)
+
+    def _check_map(self, rows: Sequence[str]) -> None:
+        if not rows or any(len(row) != len(rows[0]) or not set(row) <= set("SFHG") for row in rows):
+            raise InvalidMDPError(f"scene.map is {rows}, should be rows of the same number of letters S, F, H or G")
+        cells = len(rows) * len(rows[0])
+        for h, names in enumerate(self.states or ()):
+            for s, name in enumerate(names):
+                if isinstance(name, int) and not 0 <= name < cells:
+                    raise InvalidMDPError(
+                        f"scene.states, layer {h}, state {s}: cell {name} is not on the map, should be below {cells}"
+                    )
 
     def tree(self) -> dict[str, Any]:
         """The scene as plain data for :mod:`advmdp.storage`."""

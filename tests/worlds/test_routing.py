@@ -69,6 +69,7 @@ def test_a_list_of_links_does_as_well_as_a_graph():
         ({"outages": (0.7, 0.7)}, "outages is .* sum to at most 1"),
         ({"source": "s"}, "give graph as well"),
         ({"graph": [["a", "b"]], "source": "a", "target": "z"}, "target is 'z', should be one of the nodes"),
+        ({"graph": [["a", "b"]], "source": "a", "target": "a"}, "source and target are both 'a'"),
         ({"graph": [["a", "b"]], "source": "b", "target": "a"}, "no path of links leads from 'b' to 'a'"),
         ({"graph": [["a", "b"]], "source": "a", "target": "b", "hops": 0}, "hops is 0, should be an integer >= 1"),
         ({"graph": 3, "source": "a", "target": "b"}, "no list of links"),

@@ -37,10 +37,10 @@ class Waves:
     The two periods are in the golden ratio, so that no signal repeats itself.  Episode k is computed at once.
     """
 
-    def __init__(self, count: int, period: float, seed: int) -> None:
+    def __init__(self, count: int, period: float, rng: np.random.Generator) -> None:
         if not 0.0 < period < np.inf:
             raise InvalidSpecError(f"period is {period}, should be a number of episodes > 0")
-        self._phases = generator(seed, Stream.ADVERSARY).random((2, count)) * (2.0 * np.pi)
+        self._phases = rng.random((2, count)) * (2.0 * np.pi)
         self._speeds = 2.0 * np.pi / period * np.array([[1.0], [(1.0 + np.sqrt(5.0)) / 2.0]])
 
     def at(self, k: int) -> FloatArray:
@@ -80,8 +80,9 @@ class Terrain(Adversary):
         assert mdp.scene.states is not None
         letters = np.array(list("".join(mdp.scene.map)))
         swing = 0.5 * share(drift, "drift")
-        self._waves = Waves(letters.size, period, seed)
-        levels = generator(seed, Stream.ADVERSARY).uniform(swing, 1.0 - swing, size=letters.size)
+        rng = generator(seed, Stream.ADVERSARY)
+        self._waves = Waves(letters.size, period, rng)
+        levels = rng.uniform(swing, 1.0 - swing, size=letters.size)
         self._level = np.where(letters == "H", 1.0, np.where(letters == "G", 0.0, levels))
         self._swing = np.where((letters == "H") | (letters == "G"), 0.0, swing)
         cells = np.concatenate([np.asarray(layer, dtype=np.int64) for layer in mdp.scene.states[:-1]])

@@ -21,6 +21,7 @@ from advmdp.errors import InvalidSpecError
 from advmdp.layered import FloatArray, LayeredMDP, LinearMixtureMDP
 from advmdp.registry import register_natural_losses, register_world
 from advmdp.scene import Scene
+from advmdp.seeding import Stream, generator
 from advmdp.worlds._options import positive, probabilities
 
 
@@ -122,7 +123,7 @@ class StockCosts(Adversary):
         self._costs = rates[:, None] * np.array([details["bought"], details["leftover"], details["lost"]])
         self._drift = share(drift, "drift")
         self._costs /= (1.0 + self._drift) * self._costs.sum(axis=0).max()
-        self._waves = Waves(3, period, seed)
+        self._waves = Waves(3, period, generator(seed, Stream.ADVERSARY))
 
     def flat_losses(self, k: int) -> FloatArray:
         """The costs at the rates of episode k."""

@@ -22,6 +22,7 @@ from advmdp.errors import InvalidSpecError
 from advmdp.layered import FloatArray, LayeredMDP, LinearMixtureMDP
 from advmdp.registry import register_natural_losses, register_world
 from advmdp.scene import Scene
+from advmdp.seeding import Stream, generator
 from advmdp.worlds._options import positive, probabilities
 
 #: Probability that a job which is worked on is finished within the slot.
@@ -140,7 +141,7 @@ class ServiceCosts(Adversary):
         self._other = rates[1] * np.asarray(details["jobs"]) + rates[2] * np.asarray(details["turned_away"])
         largest = ((1.0 + self._drift) * self._power + self._other).max()
         self._power, self._other = self._power / largest, self._other / largest
-        self._wave = Waves(1, period, seed)
+        self._wave = Waves(1, period, generator(seed, Stream.ADVERSARY))
 
     def flat_losses(self, k: int) -> FloatArray:
         """The costs at the price of energy of episode k."""

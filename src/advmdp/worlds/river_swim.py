@@ -21,6 +21,7 @@ from advmdp.errors import InvalidSpecError
 from advmdp.layered import FloatArray, LayeredMDP, LinearMixtureMDP
 from advmdp.registry import register_natural_losses, register_world
 from advmdp.scene import Scene
+from advmdp.seeding import Stream, generator
 from advmdp.worlds._options import probabilities
 
 DOWNSTREAM, UPSTREAM = 0, 1
@@ -88,7 +89,7 @@ class Prizes(Adversary):
         top[places == mdp.scene.details["length"] - 1, UPSTREAM] = True
         self._top = top.ravel()
         self._drift = share(drift, "drift")
-        self._wave = Waves(1, period, seed)
+        self._wave = Waves(1, period, generator(seed, Stream.ADVERSARY))
 
     def flat_losses(self, k: int) -> FloatArray:
         """The base, with the large prize of episode k."""

@@ -179,6 +179,8 @@ def _hops(links: Sequence[Link], start: str, end: str, hops: int | None) -> int:
     for what, node in (("source", start), ("target", end)):
         if node not in nodes:
             raise InvalidSpecError(f"{what} is {node!r}, should be one of the nodes {sorted(nodes)}")
+    if start == end:
+        raise InvalidSpecError(f"source and target are both {start!r}")
     shortest = _hops_to(links, end).get(start)
     if not shortest:
         raise InvalidSpecError(f"no path of links leads from {start!r} to {end!r}")
