@@ -77,6 +77,8 @@ WORLDS = {
 
 def suits(name, world):
     entry = learners.get(name)
+    if name == "exp3-policies" and world.n_states > 15:
+        return False  # it refuses so many policies
     return entry.transition == "known" or isinstance(world.model, entry.needs)
 
 
@@ -85,7 +87,7 @@ def suits(name, world):
 def test_every_learner_survives(name, world_name, tmp_path):
     world = WORLDS[world_name](np.random.default_rng(len(world_name)))
     if not suits(name, world):
-        pytest.skip("needs a mixture")
+        pytest.skip("needs a mixture, or a tiny world")
     adversary = make_adversary("stochastic", world, EPISODES, seed=1)
     options = {"losses": adversary} if "losses" in learners.options(name) else {}
     learner = make_learner(name, world, EPISODES, **options)

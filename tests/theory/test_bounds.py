@@ -23,6 +23,7 @@ EXPLICIT = [
     "oppo",
     "powers",
     "ucrl_vtr",
+    "exp3_policies",
 ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from advmdp.learners.base import Learner, load_learner, make_learner
 from advmdp.learners.dilated_bonus import DilatedBonus
+from advmdp.learners.exp3_policies import Exp3Policies
 from advmdp.learners.ftl import FollowTheLeader
 from advmdp.learners.hindsight import Hindsight
 from advmdp.learners.lsuob_reps import LsuobReps
@@ -22,6 +23,7 @@ from advmdp.registry import learners
 __all__ = [
     "BanditUcOReps",
     "DilatedBonus",
+    "Exp3Policies",
     "FollowTheLeader",
     "Hindsight",
     "Learner",

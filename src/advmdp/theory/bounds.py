@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from math import inf, log, nan, sqrt
+from math import exp, inf, log, nan, sqrt
 from typing import Literal
 
 import pandas as pd
@@ -551,6 +551,25 @@ def ucrl_vtr(
     return _full_information("ucrl-vtr", terms, order, "d H^2 sqrt(K)", source, 5.0 * zeta, "stochastic")
 
 
+def exp3_policies(S: int, A: int, H: int, K: float, d: int = 1, zeta: float = 0.05, B: float = 1.0) -> Bound:
+    """H sqrt(2 n K log n) in expectation, n = A^(S - 1) deterministic policies: no structure is used at all."""
+    _check_sizes(S, A, H, K, d, zeta, B)
+    log_n = (S - 1) * log(A)
+    n = exp(log_n) if log_n < 700.0 else inf
+    return Bound(
+        "exp3-policies",
+        H * sqrt(2.0 * n * K * log_n) if log_n > 0.0 else 0.0,
+        True,
+        H * sqrt(n * K),
+        "H sqrt(A^(S-1) K)",
+        "bandit",
+        "unknown",
+        "tabular",
+        "Auer, Cesa-Bianchi, Freund, Schapire 2002",
+        holds="expectation",
+    )
+
+
 # ------------------------------------------------------------------------------------------ lower bounds
 
 
@@ -597,6 +616,7 @@ BOUNDS: tuple[BoundFunction, ...] = (
     o_reps,
     o_reps_bandit,
     mdp_e,
+    exp3_policies,
 )
 
 
