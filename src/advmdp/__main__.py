@@ -5,4 +5,4 @@ from __future__ import annotations
 from advmdp.cli import app
 
 if __name__ == "__main__":
-    app()
+    app(prog_name="advmdp")

@@ -420,9 +420,9 @@ def _options(registry: Registry[Any], name: str) -> str:
 def _comparison_table(result: Comparison, episodes: int) -> Table:
     rows = result.table().to_dict("records")
     seeds = sorted({row["seeds"] for row in rows})
-    shown = "-".join(map(str, seeds))
+    shown = f"mean of {'-'.join(map(str, seeds))} seeds and 95% Student-t interval" if seeds != [1] else "one seed"
     table = Table(
-        title=f"regret after {episodes:,} episodes, mean of {shown} seeds and 95% Student-t interval",
+        title=f"regret after {episodes:,} episodes, {shown}",
         title_justify="left",
         caption="/ uniform: divided by its regret. / known: by that of o-reps-bandit, which knows the transition.",
         caption_justify="left",

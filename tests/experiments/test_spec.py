@@ -65,7 +65,7 @@ def test_a_cell_survives_as_its_definition():
 # Few letters, so that texts that look alike are found.
 names = st.text("ab-_=1.", min_size=1, max_size=8) | st.text(min_size=1, max_size=80)
 values = (
-    st.sampled_from(["1", 1, 1.0, True, "true", None, [1], [[1]], "1-b=1", "A", "a"])
+    st.sampled_from(["1", 1, 1.0, True, "true", None, [1], [[1]], [1, 2], "1-2", [1, -2], "1-b=1", "A", "a"])
     | st.text(max_size=60)
     | st.floats()
 )

@@ -103,6 +103,33 @@ def test_periodic_checkpoints_survive_a_kill_of_everything(tmp_path, plugin):
     assert not _processes_of(driver.pid)
 
 
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_to_the_whole_group_stops_cleanly_and_says_how_to_resume(tmp_path, plugin, number, code):
+    """What a terminal does at Ctrl-C, and a batch system at the end of its patience."""
+    spec, out = small_spec(learners=["test-slow"], episodes=400), tmp_path / "out"
+    (tmp_path / "spec.toml").write_text(spec.text)
+    command = [sys.executable, "-m", "advmdp", "run", str(tmp_path / "spec.toml"), "--out", str(out), "--workers", "2"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(PLUGIN), os.environ.get("PYTHONPATH", "")])}
+    driver = subprocess.Popen(command, start_new_session=True, env=environment, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60.0
+    while driver.poll() is None and time.monotonic() < deadline:
+        entries = Store(out).manifest["cells"].values() if (out / "manifest.json").exists() else ()
+        if [entry["state"] for entry in entries] == ["running"] * 2:
+            break
+        time.sleep(0.1)
+    time.sleep(0.5)
+    os.killpg(driver.pid, number)
+    _, errors = driver.communicate(timeout=60)
+    assert driver.returncode == code, errors
+    assert f"2 cells are left; go on with: advmdp resume {out}" in errors
+    checkpoints = [storage.read(path, "checkpoint") for path in (out / "checkpoints").iterdir()]
+    assert len(checkpoints) == 2
+    assert all(checkpoint["run"]["played"] > 0 for checkpoint in checkpoints)
+    assert resume(out, workers=2).left == 0
+    run_spec(small_spec(learners=["uniform"], episodes=400), tmp_path / "uniform", workers=0)
+    assert load(out)["regret"].equals(load(tmp_path / "uniform")["regret"])
+
+
 def _processes_of(session):
     """The processes of a session that are still alive (Linux)."""
     found = []

@@ -222,8 +222,9 @@ class _Member:
 
 def _serve(connection: Connection) -> None:
     """The life of a worker: jobs come in, messages go out; it ends when the driver is gone."""
-    # Ctrl-C reaches all processes of a terminal: what is to be done then is the driver's decision.
+    # Ctrl-C, or a batch system's SIGTERM, reaches all processes: what is to be done then is the driver's decision.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     sys.stderr = _Lines(connection)
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):
         while True:

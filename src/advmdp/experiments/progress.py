@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from advmdp.experiments.spec import Cell
 from advmdp.experiments.store import Store
 from advmdp.experiments.sweep import Display
-from advmdp.experiments.work import warmed_up
+from advmdp.experiments.work import WARM_UP, warmed_up
 
 #: What decides how long an episode takes.
 Kind = tuple[str, str, str, int]
@@ -94,8 +94,9 @@ class _Counting(Display):
         before, base = self.started.setdefault(cell.id, (now, played))
         self.played[cell.id] = played
         if played > base:
-            self.pace.add(cell, played - base, now - before)
             self.started[cell.id] = (now, played)
+            if played > WARM_UP:  # the first episodes load, or even compile, what the others use
+                self.pace.add(cell, played - base, now - before)
 
     def finished(self, cell: Cell, state: str) -> None:
         if state == "done":
@@ -105,13 +106,14 @@ class _Counting(Display):
             self.left.pop(cell.id, None)
 
     def time_left(self) -> str:
-        seconds = 0.0
+        longest = total = 0.0
         for cell in self.left.values():
             each = self.pace.seconds_per_episode(cell)
             if each is None:
                 return ""
-            seconds += each * (cell.episodes - self.played[cell.id])
-        return f"{duration(seconds / max(1, self.workers))} left"
+            seconds = each * (cell.episodes - self.played[cell.id])
+            longest, total = max(longest, seconds), total + seconds
+        return f"{duration(max(longest, total / max(1, self.workers)))} left"
 
     def episodes_per_second(self) -> float:
         return sum(self.played.values()) / max(1e-9, time.monotonic() - self.began)

@@ -446,6 +446,8 @@ def _is_plain(value: Any) -> bool:
     """Whether a name or value can stand in an id as it is, and means the same to every reader."""
     if isinstance(value, str):
         return re.fullmatch(r"[a-z][a-z0-9_-]*[a-z0-9]|[a-z]", value) is not None and value not in ("true", "false")
+    if isinstance(value, list):  # sizes, written 1-8-8-1
+        return len(value) > 1 and all(type(item) is int and item >= 0 for item in value)
     return isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
 
 
