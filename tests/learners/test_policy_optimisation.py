@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import product
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -21,6 +24,7 @@ from advmdp import (
 from advmdp.confidence import BoxSet
 from advmdp.episodes import play
 from advmdp.learners.policy_optimisation import extreme_values
+from advmdp.learners.powers import largest_feature
 from advmdp.theory import bounds
 from tests.learners.policy_references import REFERENCES
 from tests.learners.test_learners import Alternating
@@ -133,6 +137,16 @@ def test_constants_are_those_of_the_source(name):
         assert late.step_size == pytest.approx(1 / np.sqrt(S * A * H * 10**6))
     if name in VALUE_TARGETED:
         assert learner.regularisation == (TINY.bound**-2 if name == "powers" else 1.0)
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_the_longest_feature_of_a_value(signed):
+    """max |phi_V| over V in [0, 1]^3, convex in V and so attained at a corner: exact without signs, above it with."""
+    features = np.random.default_rng(0).random((2, 2, 3, 4)) - 0.5 * signed
+    corners = np.array(list(product((0.0, 1.0), repeat=3)))
+    exact = np.linalg.norm(corners @ features, axis=-1).max()
+    found = largest_feature(SimpleNamespace(features=[features, features]))
+    assert exact - 1e-12 <= found <= (1.5 if signed else 1.0 + 1e-12) * exact
 
 
 # -------------------------------------------------------------------------------------- confidence events
@@ -344,6 +358,21 @@ def test_the_dilated_bonus_stays_in_its_range():
         for _ in episodes_of(learner, world, 30):
             largest = max(largest, -min(float(table.min()) for table in learner.action_values))
         assert least * limit < largest <= limit
+
+
+def test_powers_is_blind_to_the_future_at_feasible_k():
+    """Losses in the last layer only, the same for both actions there: all depends on the way there."""
+    world = make_world("random-mixture", layer_sizes=(1, 4, 4, 1), n_actions=2, dim=2, concentration=0.2)
+    losses = [np.zeros((1, 2)), np.zeros((4, 2)), np.array([[0.0, 0.0], [1.0, 1.0]] * 2)]
+    adversary = make_adversary("fixed", world, 400, losses=losses)
+    first = {}
+    for name in ("powers", "oppo", "mdp-e"):
+        learner = make_learner(name, world, 400)
+        run(world, learner, adversary, 400, progress=False)
+        first[name] = learner.policy[0][0, 1]
+    assert first["powers"] == 0.5
+    assert 0.55 < first["oppo"] < first["mdp-e"]
+    assert first["mdp-e"] > 0.99
 
 
 def test_ucrl_vtr_has_linear_regret_on_alternating_losses():

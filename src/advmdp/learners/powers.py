@@ -53,7 +53,7 @@ class Powers(Oppo):
         seed: int = 0,
     ) -> None:
         super().__init__(problem, episodes, lam=lam, radius_scale=radius_scale, eta=eta, zeta=zeta, seed=seed)
-        self._largest_feature = _largest_feature(problem)
+        self._largest_feature = largest_feature(problem)
         self._take_square_sums(ValueTargets.empty(self._layers.horizon, problem.dim))
 
     def _bernstein(self, deviation: float, largest: float, length: float) -> float:
@@ -111,7 +111,7 @@ def _predict(rows: FloatArray, estimate: RidgeEstimate) -> tuple[FloatArray, Flo
     return np.einsum("hi,hi->h", rows, estimate.centres), np.sqrt(np.maximum(squares, 0.0))
 
 
-def _largest_feature(problem: LinearMixtureModel) -> float:
+def largest_feature(problem: LinearMixtureModel) -> float:
     """max |phi_V(s, a)| over pairs and V in [0, 1], which the source assumes to be 1; our features promise |phi| <= 1.
 
     Coordinate i of phi_V is at most the sum of the positive phi_i, and at least that of the negative ones; for
