@@ -151,3 +151,17 @@ def test_a_learner_that_cannot_be_loaded_is_found():
 def test_too_few_episodes_for_the_suite_are_refused():
     with pytest.raises(ValueError, match="episodes is 3, should be at least 4"):
         testing.check_learner(lambda p, k, s: make_learner("uniform", p, k, seed=s), episodes=3)
+
+
+def test_a_state_that_is_used_up_by_restoring_is_found(monkeypatch):
+    class Broken(FollowTheLeader):
+        def _state(self):
+            return {"summed": [self._total]}
+
+        def _set_state(self, state):
+            if not state["summed"]:
+                raise ValueError("nothing left")
+            self._total = state["summed"].pop()
+
+    with pytest.raises(testing.ConformanceError, match="cannot be restored twice from one state: nothing left"):
+        check(monkeypatch, Broken)

@@ -196,6 +196,12 @@ def _check_save_and_load(bench: _Bench, history: list[FloatArray]) -> None:
         _require(path.read_bytes() == copy.read_bytes(), "a loaded learner saves to a different file")
     _require(type(loaded) is type(learner), f"a saved {type(learner).__name__} is loaded as a {type(loaded).__name__}")
     _require(_equal([bench.policy(loaded)], [bench.policy(learner)]), "loading changes the policy")
+    tree = learner.state()
+    for _ in range(2):
+        try:
+            loaded.set_state(tree)
+        except (ValueError, KeyError) as error:
+            raise ConformanceError(f"a learner cannot be restored twice from one state: {error}") from error
     draws = [learner.act(0, 0) for _ in range(20)]
     _require([loaded.act(0, 0) for _ in range(20)] == draws, "loading changes the random stream")
     rest = bench.play(loaded, half, bench.episodes)

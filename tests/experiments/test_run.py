@@ -341,3 +341,11 @@ def test_a_run_cannot_be_used_in_the_wrong_order():
     watched = Run(WORLD, make_learner("uniform", WORLD, 5), adversary, 5, watch=Forgetful())
     with pytest.raises(InvalidSpecError, match="Forgetful has no state"):
         watched.state()
+
+
+def test_a_bound_on_the_mean_is_not_shown_for_losses_that_react():
+    mdp = make_world("random-mixture", layer_sizes=(1, 2, 2, 1), n_actions=2, dim=2)
+    for adversary, shown in (("switching", True), ("adaptive", False)):
+        learner = make_learner("o-reps-bandit", mdp, 20)
+        frame = run(mdp, learner, make_adversary(adversary, mdp, 20), 20).frame
+        assert np.isfinite(frame["bound"].iloc[-1]) == shown

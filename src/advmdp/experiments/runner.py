@@ -260,7 +260,7 @@ class Run:
         best, best_total = best_policy(mdp, total_losses)
         frame = pd.DataFrame(self._rows, columns=["episode", "loss", "cumulative_loss", "observed_loss"])
         frame["regret"] = frame["cumulative_loss"] - self._summed_losses @ layers.flatten(occupancy_measure(mdp, best))
-        frame["bound"] = [proved_bound(self.learner, count) for count in self._logged]
+        frame["bound"] = [proved_bound(self.learner, count, self.adversary.oblivious) for count in self._logged]
         if self._dynamic is not None:
             own = frame["cumulative_loss"].to_numpy()
             frame = frame.assign(**self._dynamic.columns(own, self._summed_losses))
@@ -364,11 +364,11 @@ def _check_fit(mdp: LayeredMDP, learner: Learner, adversary: Adversary, episodes
         raise InvalidSpecError(f"the learner has already seen {learner.episodes_seen} episodes, should be new")
 
 
-def proved_bound(learner: Learner, episodes: int) -> float:
+def proved_bound(learner: Learner, episodes: int, oblivious: bool = True) -> float:
     """The bound that is proved for this learner, as it is set, after that many episodes; NaN without one.
 
     The theorems of the library's own learners speak of the last episode that their constants are made for, and of their
-    default options.
+    default options; some only of losses that do not react (``oblivious``).
     """
     own = learner.regret_bound(episodes)
     if not np.isnan(own) or episodes != learner.episodes or learner.name not in learners.names():
@@ -380,7 +380,8 @@ def proved_bound(learner: Learner, episodes: int) -> float:
             return own
     problem = learner._problem
     sizes = (problem.n_states, problem.n_actions, problem.horizon, episodes, getattr(problem, "dim", 1))
-    return bounds.of_learner(learner.name, *sizes, options.get("zeta", 0.05), getattr(problem, "bound", 1.0))
+    zeta, bound = options.get("zeta", 0.05), getattr(problem, "bound", 1.0)
+    return bounds.of_learner(learner.name, *sizes, zeta, bound, oblivious=oblivious)
 
 
 def _checked_losses(adversary: Adversary, k: int) -> FloatArray:

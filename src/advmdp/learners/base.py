@@ -245,7 +245,7 @@ class Learner(ABC):
         expected, found = set(self._state()), set(state["state"])
         if expected != found:
             raise ValueError(f"its state has {sorted(found)}, should have {sorted(expected)}")
-        self._set_state(state["state"])
+        self._set_state(dict(state["state"]))  # a copy: what is restored from one tree can be restored again
         if self._evidence is not None:
             self._evidence = MixtureEvidence.from_tree(self._evidence.null.model, state["evidence"])
             if self._evidence.episodes != self.episodes_seen:

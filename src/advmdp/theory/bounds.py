@@ -620,16 +620,30 @@ BOUNDS: tuple[BoundFunction, ...] = (
 )
 
 
-def of_learner(name: str, S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B: float = 1.0) -> float:
+def of_learner(
+    name: str,
+    S: int,
+    A: int,
+    H: int,
+    K: float,
+    d: int,
+    zeta: float = 0.05,
+    B: float = 1.0,
+    *,
+    oblivious: bool = True,
+) -> float:
     """The regret bound of a learner with its default options after all K episodes, NaN where no constants are known.
 
     It holds whatever the losses are (NaN for a learner of stochastic ones), and is about the end of a run of K episodes
-    only: step size and exploration are tuned to K.
+    only: step size and exploration are tuned to K.  A bound on the *expected* regret compares with a policy that is
+    fixed before the run, so it says nothing of losses that react (``oblivious=False``): their best policy depends on
+    the run.
     """
     for function in BOUNDS:
         bound = function(S, A, H, K, d, zeta, B)
         adversarial = bound.side == "upper" and bound.losses == "adversarial"
-        if bound.name == name and bound.explicit and adversarial:
+        speaks = oblivious or bound.holds != "expectation"
+        if bound.name == name and bound.explicit and adversarial and speaks:
             return bound.value
     return nan
 
