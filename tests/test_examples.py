@@ -24,7 +24,7 @@ def test_an_ordinary_gymnasium_loop(capsys):
 
 
 def test_a_learner_plays_frozen_lake_and_gets_better():
-    first, *_, last = example("play_frozen_lake").main(episodes=800)
+    first, *_, last = example("play_frozen_lake").main(episodes=600)
     assert last > first + 0.1
 
 

@@ -31,11 +31,15 @@ def test_a_world_without_names_has_an_empty_scene():
 
 
 def test_names_cannot_be_changed_by_the_caller():
-    states, details = [["a"], ["b", "c"], ["d"]], {"delay": 1.0}
+    states, details = [["a"], ["b", "c"], ["d"]], {"delay": 1.0, "rates": np.ones(2), "links": [["a", "b"]]}
     scene = Scene(states=states, details=details)
-    states[1][0], details["delay"] = "x", 2.0
+    states[1][0], details["delay"], details["rates"][0], details["links"][0][1] = "x", 2.0, 3.0, "y"
     assert scene.states[1][0] == "b"
     assert scene.details["delay"] == 1.0
+    assert scene.details["rates"].tolist() == [1.0, 1.0]
+    assert scene.details["links"] == (("a", "b"),)
+    with pytest.raises(ValueError, match="read-only"):
+        scene.details["rates"][0] = 3.0
 
 
 def test_everything_survives_a_file(tmp_path):

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from advmdp.errors import InvalidMDPError
 
 
@@ -42,7 +44,7 @@ class Scene:
     def __post_init__(self) -> None:
         for name in ("states", "actions", "map"):
             object.__setattr__(self, name, _frozen(getattr(self, name)))
-        object.__setattr__(self, "details", dict(self.details))
+        object.__setattr__(self, "details", {name: _frozen(value) for name, value in self.details.items()})
 
     def check(self, layer_sizes: Sequence[int], n_actions: int) -> None:
         """Raise InvalidMDPError unless the names fit a world of this shape."""
@@ -77,5 +79,9 @@ class Scene:
 
 
 def _frozen(value: Any) -> Any:
-    """Lists (out of a file, say) as tuples, all the way down."""
+    """Lists (out of a file, say) as tuples, all the way down; arrays as private, read-only ones."""
+    if isinstance(value, np.ndarray):
+        array = value.copy()
+        array.flags.writeable = False
+        return array
     return tuple(_frozen(item) for item in value) if isinstance(value, (list, tuple)) else value

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advmdp import Adversary, InvalidMDPError, InvalidSpecError, make_adversary, make_world, storage
+from advmdp import Adversary, InvalidMDPError, InvalidSpecError, make_adversary, make_learner, make_world, storage
 from advmdp.adversaries import random_walk
+from advmdp.experiments.runner import Run
 from advmdp.registry import adversaries
 from advmdp.seeding import IndexedGenerator, Stream, generator
 
@@ -369,3 +370,22 @@ def test_losses_do_not_depend_on_the_learners_draws(name, options):
         adversary = make_adversary(name, WORLD, 15, seed=5, **options)
         met.append(walk(adversary, learner_seed, 15))
     np.testing.assert_array_equal(*met)
+
+
+@pytest.mark.parametrize(
+    ("world", "name"), [("routing", "natural-losses"), ("grid", "adaptive"), ("grid", "random-walk")]
+)
+def test_an_interrupted_run_against_any_adversary_equals_the_whole_one(tmp_path, world, name):
+    mdp = make_world(world)
+
+    def new_run():
+        losses = make_adversary(name, mdp, 60, seed=2)
+        return Run(mdp, make_learner("ftl", mdp, 60, seed=1), losses, 60, seed=3)
+
+    whole, first, second = new_run(), new_run(), new_run()
+    whole.play()
+    first.play(25)
+    storage.write(tmp_path / "run.npz", "run", first.state())
+    second.set_state(storage.read(tmp_path / "run.npz", "run"))
+    second.play()
+    pd.testing.assert_frame_equal(second.result().frame, whole.result().frame, check_exact=True)

@@ -11,7 +11,6 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Circle, FancyArrowPatch, Rectangle
 
 from advmdp import LayeredMDP, Scene, make_world, occupancy
-from advmdp.registry import worlds
 from advmdp.report import draw_world
 
 
@@ -79,9 +78,3 @@ def test_it_draws_on_the_axes_that_are_given_and_leaves_pyplot_alone():
     assert draw_world(make_world("bow-tie"), ax) is ax
     assert draw_world(make_world("grid", height=2, width=2), Figure().subplots()) is not ax
     assert plt.get_fignums() == []
-
-
-@pytest.mark.parametrize("name", [name for name in worlds.names() if name != "file"])
-def test_every_world_can_be_drawn(name, tmp_path):
-    draw_world(make_world(name)).figure.savefig(tmp_path / "world.png", dpi=40)
-    assert (tmp_path / "world.png").stat().st_size > 1000

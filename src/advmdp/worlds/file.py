@@ -14,7 +14,7 @@ from advmdp.registry import register_world
 
 @register_world("file")
 def file(*, path: str | os.PathLike[str]) -> LayeredMDP:
-    """The world in a file.
+    """A world that was saved to a file by ``world.save(path)``.
 
     Parameters
     ----------
