@@ -73,9 +73,11 @@ def test_the_table_has_intervals_ratios_paired_tests_and_exponents():
 def test_only_measures_with_values_are_offered():
     plain = Page(render(results())).data()["measures"]
     assert [m["key"] for m in plain] == ["regret", "over_sqrt", "loss"]
-    measured = results(width=0.5, upper_occupancy=0.6, true_occupancy=0.2, ERROR=np.nan)
+    measured = results(width=0.5, upper_occupancy=0.6, true_occupancy=0.2, ERROR=np.nan, regret_per_episode=1.0)
     data = Page(render(measured)).data()
-    assert [m["key"] for m in data["measures"]] == ["regret", "over_sqrt", "loss", "width", "upper_ratio"]
+    offered = {m["key"]: m["label"] for m in data["measures"]}
+    assert list(offered) == ["regret", "over_sqrt", "loss", "width", "upper_ratio", "regret_per_episode"]
+    assert offered["regret_per_episode"] == "regret per episode"
     np.testing.assert_allclose(data["problems"][0]["curves"]["upper_ratio"][0]["y"], 3.0)
 
 

@@ -171,13 +171,14 @@ def performance_profile(frame: pd.DataFrame, reference: str = "uniform") -> pd.D
         raise InvalidSpecError(f"reference {reference!r} is not in the frame; its learners are {learners_of(frame)}")
     wide = last.pivot(index=[*PROBLEM, "seed"], columns="learner", values="regret")[learners_of(frame)].dropna()
     wide = wide[wide[reference] > ROUNDING]
+    runs = len(wide)
+    ends = [stats.binomtest(n, runs).proportion_ci(CONFIDENCE, method="exact") for n in range(runs + 1)] if runs else []
     rows = []
-    for learner in wide.columns if len(wide) else []:
+    for learner in wide.columns if runs else []:
         curve = stats.ecdf(wide[learner] / wide[reference]).cdf
         for ratio, share in zip(curve.quantiles, curve.probabilities, strict=True):
-            count = round(share * len(wide))
-            interval = stats.binomtest(count, len(wide)).proportion_ci(CONFIDENCE, method="exact")
-            rows.append((learner, float(ratio), float(share), float(interval.low), float(interval.high), len(wide)))
+            interval = ends[round(share * runs)]
+            rows.append((learner, float(ratio), float(share), float(interval.low), float(interval.high), runs))
     return pd.DataFrame(rows, columns=["learner", "ratio", "share", "low", "high", "runs"])
 
 

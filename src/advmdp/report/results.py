@@ -114,8 +114,10 @@ class Results:
 
     @cached_property
     def measures(self) -> dict[str, str]:
-        """Those of ``MEASURES`` that the frame has values of."""
-        return {c: label for c, label in MEASURES.items() if c in self.frame.columns and self.frame[c].notna().any()}
+        """Those of ``MEASURES``, and regrets against other comparators, that the frame has values of."""
+        names = [str(column) for column in self.frame]
+        known = {**MEASURES, **{name: name.replace("_", " ") for name in names if name.startswith("regret_")}}
+        return {c: label for c, label in known.items() if c in self.frame and self.frame[c].notna().any()}
 
     # ------------------------------------------------------------------------------------------- tables
 
