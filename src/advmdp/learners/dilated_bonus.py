@@ -35,7 +35,7 @@ class DilatedBonus(CountingPolicyOptimisation):
     """
 
     name = "dilated-bonus"
-    status = "every update against plain numpy and linear programmes; constants recalled"
+    status = "every update against plain numpy that lists vertices; constants recalled, and consistent"
 
     def _tuned(self) -> float:
         horizon = self._layers.horizon

@@ -33,7 +33,7 @@ class Pomd(CountingPolicyOptimisation):
     """
 
     name = "pomd"
-    status = "every update against plain numpy and linear programmes; constants are orders, without logarithms"
+    status = "every update against plain numpy that lists vertices; constants are orders, without logarithms"
 
     def _tuned(self) -> float:
         return float(self.episodes ** (-2.0 / 3.0)) / self._layers.horizon
