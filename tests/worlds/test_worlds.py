@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import re
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -65,6 +67,15 @@ def test_every_world_says_what_it_stands_for_and_what_its_options_are(name):
     assert len(opening) > 200
     for option in worlds.options(name):
         assert option in builder.__doc__, f"{name}: {option} is not described"
+
+
+def test_the_table_of_the_documentation_has_every_world_with_its_size():
+    page = (Path(__file__).resolve().parents[2] / "docs" / "worlds" / "index.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `([a-z-]+)` \| ([^|]+) \|", page, flags=re.MULTILINE))
+    assert sorted(rows) == worlds.names()
+    for name in NAMES:
+        world = make_world(name)
+        assert rows[name] == f"{world.n_states}, {world.n_actions}, {world.dim}"
 
 
 def test_every_file_of_a_world_is_imported():
