@@ -110,14 +110,7 @@ def compare_command(
         other = hashlib.sha256(repr(names).encode()).hexdigest()[:6]
         out = Path("runs") / f"compare-K{episodes}{'' if names == default else '-' + other}"
     with _errors_explained():
-        outcome = run_spec(
-            spec,
-            out,
-            engine=_engine(engine, workers, address),
-            workers=workers,
-            checkpoint_every=checkpoint_every,
-            display=display_for(Console(stderr=True), quiet),
-        )
+        outcome = run_spec(spec, out, **_settings(engine, workers, address, checkpoint_every, quiet))
     store = Store(out)
     if any(map(store.is_done, store.cells())):
         Console().print(_comparison_table(Comparison.of(store), episodes))
@@ -154,14 +147,7 @@ def run_command(
             spec.check()
             _print_plan(spec, out, workers)
             return
-        outcome = run_spec(
-            spec,
-            out,
-            engine=_engine(engine, workers, address),
-            workers=workers,
-            checkpoint_every=checkpoint_every,
-            display=display_for(Console(stderr=True), quiet),
-        )
+        outcome = run_spec(spec, out, **_settings(engine, workers, address, checkpoint_every, quiet))
     _end(outcome, wanted)
 
 
@@ -181,13 +167,7 @@ def resume_command(
     """
     wanted = _formats(formats)
     with _errors_explained():
-        outcome = resume(
-            directory,
-            engine=_engine(engine, workers, address),
-            workers=workers,
-            checkpoint_every=checkpoint_every,
-            display=display_for(Console(stderr=True), quiet),
-        )
+        outcome = resume(directory, **_settings(engine, workers, address, checkpoint_every, quiet))
     _end(outcome, wanted)
 
 
@@ -348,14 +328,19 @@ def _errors_explained() -> Iterator[None]:
         raise typer.Exit(1) from error
 
 
-def _engine(name: str, workers: int | None, address: str | None) -> Engine | None:
-    if name == "local":
-        if address is not None:
-            raise typer.BadParameter("--address goes with --engine ray")
-        return None
-    from advmdp.experiments.ray_engine import RayEngine
+def _settings(
+    engine: str, workers: int | None, address: str | None, checkpoint_every: float, quiet: bool
+) -> dict[str, Any]:
+    """How to run, for :func:`run_spec` and :func:`resume`."""
+    chosen: Engine | None = None
+    if engine == "ray":
+        from advmdp.experiments.ray_engine import RayEngine
 
-    return RayEngine(address, workers)
+        chosen = RayEngine(address, workers)
+    elif address is not None:
+        raise typer.BadParameter("--address goes with --engine ray")
+    display = display_for(Console(stderr=True), quiet)
+    return {"engine": chosen, "workers": workers, "checkpoint_every": checkpoint_every, "display": display}
 
 
 def _end(outcome: Outcome, formats: tuple[str, ...] = ("html",)) -> None:

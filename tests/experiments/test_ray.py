@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
+import signal
 
 import pytest
 
 from advmdp import InvalidSpecError
-from advmdp.experiments import Store, load, run_spec
+from advmdp.experiments import Store, load, resume, run_spec
 from advmdp.experiments.ray_engine import RayEngine
 from tests.experiments.specs import PLUGIN, small_spec
 from tests.experiments.test_sweep import Recorder
 
 pytest.importorskip("ray", reason="the extra `ray` is not installed")
 
-SPEC = {"learners": ["test-slow", "vlsuob-reps-tight"], "episodes": 300}
+# The two slow ones, five seconds each, begin together, one on each node.
+SLOW = ["test-slow", {"name": "test-slow", "options": {"marker": "another"}}]
+SPEC = {"learners": [*SLOW, "vlsuob-reps-tight", "uniform"], "episodes": 500, "seeds": 1}
 
 
 @pytest.fixture
@@ -35,7 +38,7 @@ def cluster(monkeypatch):
         cluster.shutdown()
 
 
-def test_a_sweep_survives_the_loss_of_a_node_and_equals_the_local_one(tmp_path, plugin, cluster):
+def test_a_sweep_survives_the_loss_of_a_node_and_equals_the_local_one(tmp_path, plugin, cluster, monkeypatch):
     nodes, second = cluster
 
     class Sabotage(Recorder):
@@ -61,8 +64,23 @@ def test_a_sweep_survives_the_loss_of_a_node_and_equals_the_local_one(tmp_path, 
     attempts = [entry["attempts"] for entry in Store(tmp_path / "ray").manifest["cells"].values()]
     assert sorted(attempts) == [1, 1, 1, 2]
 
+    monkeypatch.setenv("ADVMDP_TEST_SLEEP", "0")  # in this process
     run_spec(spec, tmp_path / "local", workers=0)
-    assert load(tmp_path / "ray").equals(load(tmp_path / "local"))
+    expected = load(tmp_path / "local")
+    assert load(tmp_path / "ray").equals(expected)
+
+    # On the node that is left: Ctrl-C, then on without Ray.
+    class CtrlC(Recorder):
+        def progress(self, cell, played):
+            if played > 100:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    out = tmp_path / "stopped"
+    outcome = run_spec(spec, out, engine=RayEngine(nodes.address), checkpoint_every=0.2, display=CtrlC())
+    assert (outcome.interrupted, outcome.left) == ("SIGINT", 4)
+    assert list((out / "checkpoints").iterdir())
+    assert resume(out, workers=0).computed == 4
+    assert load(out).equals(expected)
 
 
 def test_arguments_are_checked_before_anything_is_started():

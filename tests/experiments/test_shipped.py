@@ -26,6 +26,8 @@ def test_a_shipped_spec_makes_sense_and_its_small_variant_runs(tmp_path, path):
     assert (outcome.failed, outcome.left) == ({}, 0)
     frame = load(tmp_path / "out")
     assert frame["regret"].notna().all()
+    if small.comparators:
+        assert frame[["regret_per_episode", "regret_4_switches"]].notna().all(axis=None)
     assert frame["cell"].nunique() == len(small.cells)
 
 

@@ -73,9 +73,9 @@ def test_a_run_that_is_stopped_and_resumed_ends_as_if_it_had_not(tmp_path, alone
     assert Store(out).manifest["cells"][spec.cells[1].id]["attempts"] == 2
 
 
-def test_periodic_checkpoints_survive_a_kill_of_everything(tmp_path, plugin):
+def test_periodic_checkpoints_survive_a_kill_of_everything(tmp_path, plugin, monkeypatch):
     """kill -9 of the driver: its workers end by themselves, and the next one goes on from the checkpoints."""
-    spec = small_spec(learners=["test-slow"], episodes=150)
+    spec = small_spec(learners=["test-slow"], episodes=500)
     (tmp_path / "spec.toml").write_text(spec.text)
     out = tmp_path / "out"
     script = (
@@ -89,6 +89,7 @@ def test_periodic_checkpoints_survive_a_kill_of_everything(tmp_path, plugin):
         time.sleep(0.05)
     os.kill(driver.pid, signal.SIGKILL)
     driver.wait()
+    monkeypatch.setenv("ADVMDP_TEST_SLEEP", "0")
     display = Recorder()
     outcome = resume(out, workers=0, display=display)
     assert outcome.left == 0
@@ -96,7 +97,7 @@ def test_periodic_checkpoints_survive_a_kill_of_everything(tmp_path, plugin):
     for cell, played in display.events:
         first.setdefault(cell, played)
     assert all(played > 0 for played in first.values()), "it started anew"
-    run_spec(small_spec(learners=["uniform"], episodes=150), tmp_path / "uniform", workers=0)
+    run_spec(small_spec(learners=["uniform"], episodes=500), tmp_path / "uniform", workers=0)
     assert load(out)["regret"].equals(load(tmp_path / "uniform")["regret"])
     while _processes_of(driver.pid) and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -104,9 +105,9 @@ def test_periodic_checkpoints_survive_a_kill_of_everything(tmp_path, plugin):
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_to_the_whole_group_stops_cleanly_and_says_how_to_resume(tmp_path, plugin, number, code):
+def test_a_signal_to_the_whole_group_stops_cleanly_and_says_how_to_resume(tmp_path, plugin, monkeypatch, number, code):
     """What a terminal does at Ctrl-C, and a batch system at the end of its patience."""
-    spec, out = small_spec(learners=["test-slow"], episodes=400), tmp_path / "out"
+    spec, out = small_spec(learners=["test-slow"], episodes=3000), tmp_path / "out"
     (tmp_path / "spec.toml").write_text(spec.text)
     command = [sys.executable, "-m", "advmdp", "run", str(tmp_path / "spec.toml"), "--out", str(out), "--workers", "2"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(PLUGIN), os.environ.get("PYTHONPATH", "")])}
@@ -125,8 +126,9 @@ def test_a_signal_to_the_whole_group_stops_cleanly_and_says_how_to_resume(tmp_pa
     checkpoints = [storage.read(path, "checkpoint") for path in (out / "checkpoints").iterdir()]
     assert len(checkpoints) == 2
     assert all(checkpoint["run"]["played"] > 0 for checkpoint in checkpoints)
-    assert resume(out, workers=2).left == 0
-    run_spec(small_spec(learners=["uniform"], episodes=400), tmp_path / "uniform", workers=0)
+    monkeypatch.setenv("ADVMDP_TEST_SLEEP", "0")
+    assert resume(out, workers=0).left == 0
+    run_spec(small_spec(learners=["uniform"], episodes=3000), tmp_path / "uniform", workers=0)
     assert load(out)["regret"].equals(load(tmp_path / "uniform")["regret"])
 
 

@@ -43,6 +43,7 @@ class RayEngine:
         self._ray: Any = ray
         self._address, self._wanted = address, workers
         self._running: dict[Any, Job] = {}
+        self._stopping = False
 
     @property
     def workers(self) -> int:
@@ -80,12 +81,15 @@ class RayEngine:
         except self._ray.exceptions.RayError as error:
             reason = str(error).strip().splitlines() or [type(error).__name__]
             message = Message(job.id, "lost", f"its Ray task was lost: {reason[0]}")
-        if message.kind in ("done", "failed", "lost"):
+        if message.kind == "lost" and self._stopping:
+            message = Message(job.id, "stopped")
+        if message.kind in ("done", "failed", "lost", "stopped"):
             del self._running[task]
         return [message]
 
     def stop(self) -> None:
         """Cancel everything: what counts is in the last checkpoints."""
+        self._stopping = True
         for task in self._running:
             self._ray.cancel(task, force=True)
 

@@ -83,12 +83,15 @@ class Store:
     @property
     def spec(self) -> Spec:
         """The spec, validated; CorruptCheckpointError if it is not the one that the manifest vouches for."""
-        text, known = self.spec_text, _read_manifest(self.directory)
-        if known is not None and _sha256(text) not in known["spec_sha256"]:
-            raise CorruptCheckpointError(
-                f"{self.directory / SPEC} was changed after it was written (its checksum differs from the manifest's); "
-                f"to go on, give the spec: `advmdp run SPEC --out {self.directory}`"
-            )
+        for attempt in range(2):  # between the two reads a writer may have put both in place
+            text, known = self.spec_text, _read_manifest(self.directory)
+            if known is None or _sha256(text) in known["spec_sha256"]:
+                break
+            if attempt:
+                raise CorruptCheckpointError(
+                    f"{self.directory / SPEC} was changed after it was written (its checksum differs from the "
+                    f"manifest's); to go on, give the spec: `advmdp run SPEC --out {self.directory}`"
+                )
         return Spec(text, str(self.directory / SPEC))
 
     @property
