@@ -115,7 +115,7 @@ def test_adjusted_p_values_rarely_find_differences_that_are_not_there():
     # Nine learners equal to the baseline, all compared with it: found in 5% of experiments at most.
     rng = np.random.default_rng(3)
     found = raw = 0
-    trials = 100
+    trials = 60
     for _ in range(trials):
         names = ["base", *(f"learner {i}" for i in range(9))]
         table = paired_differences(from_table({name: list(rng.normal(size=6)) for name in names}), "base")
