@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from advmdp.learners.bank import VlsuobRepsBank
 from advmdp.learners.base import Learner, load_learner, make_learner
 from advmdp.learners.dilated_bonus import DilatedBonus
 from advmdp.learners.exp3_policies import Exp3Policies
@@ -13,6 +14,7 @@ from advmdp.learners.o_reps import OReps, ORepsBandit
 from advmdp.learners.oppo import Oppo
 from advmdp.learners.pomd import Pomd
 from advmdp.learners.powers import Powers
+from advmdp.learners.restart import VlsuobRepsAnytime, VlsuobRepsRestart
 from advmdp.learners.uc_o_reps import BanditUcOReps, UcOReps
 from advmdp.learners.ucrl_vtr import UcrlVtr
 from advmdp.learners.uniform import Uniform
@@ -39,6 +41,9 @@ __all__ = [
     "Uniform",
     "UobReps",
     "VlsuobReps",
+    "VlsuobRepsAnytime",
+    "VlsuobRepsBank",
+    "VlsuobRepsRestart",
     "VlsuobRepsTight",
     "learners",
     "load_learner",

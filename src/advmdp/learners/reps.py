@@ -70,13 +70,18 @@ class RepsLearner(Learner, Generic[Estimator]):
         self.last_step: MirrorStep | None = None
         self._loss_estimate = np.zeros(layers.n_pairs)
         self._warm: dict[str, FloatArray] | None = None
-        sizes, n_actions = layers.sizes, layers.n_actions
-        self._log_q = np.concatenate([np.full(n * n_actions, -log(n * n_actions)) for n in sizes[:-1]])
-        shapes = [(n, n_actions, m) for n, m in itertools.pairwise(sizes)]
-        self._kernels = [np.full(shape, 1.0 / shape[2]) for shape in shapes]
+        self._log_q, self._kernels = self._uniform_start()
         self._estimator = self._empty_estimator()
-        self._set: ConfidenceSet = BoxSet([np.zeros(shape) for shape in shapes], [np.ones(shape) for shape in shapes])
+        self._set: ConfidenceSet = BoxSet(
+            [np.zeros_like(table) for table in self._kernels], [np.ones_like(table) for table in self._kernels]
+        )
         self._condition()
+
+    def _uniform_start(self) -> tuple[FloatArray, list[FloatArray]]:
+        """log q_1, uniform in each layer, and the kernels that it is the occupancy measure of."""
+        sizes, n_actions = self._layers.sizes, self._layers.n_actions
+        log_q = np.concatenate([np.full(n * n_actions, -log(n * n_actions)) for n in sizes[:-1]])
+        return log_q, [np.full((n, n_actions, m), 1.0 / m) for n, m in itertools.pairwise(sizes)]
 
     # ------------------------------------------------------------------------- the parts
 
@@ -96,10 +101,16 @@ class RepsLearner(Learner, Generic[Estimator]):
 
     def _learn(self, episode: CheckedEpisode) -> None:
         self._warn_at_the_end()
-        layers = self._layers
         estimate = self._estimated_losses(episode)
         estimator = self._estimator_with(episode)
         confidence_set, enlarged = self._non_empty(self._set_of(estimator, self.episodes_seen + 2))
+        self._advance(confidence_set, estimate)
+        self._estimator, self._set, self._loss_estimate = estimator, confidence_set, estimate
+        self.empty_sets += enlarged
+
+    def _advance(self, confidence_set: ConfidenceSet, estimate: FloatArray) -> None:
+        """From q_k to q_{k+1} over P_{k+1}, and to its policy."""
+        layers = self._layers
         step = mirror_descent_step(
             confidence_set,
             self.q,
@@ -110,9 +121,6 @@ class RepsLearner(Learner, Generic[Estimator]):
             kernels=self._kernels,
             warm=self._warm,
         )
-
-        self._estimator, self._set, self._loss_estimate = estimator, confidence_set, estimate
-        self.empty_sets += enlarged
         self._take(step)
 
     def _estimated_losses(self, episode: CheckedEpisode) -> FloatArray:
@@ -160,9 +168,13 @@ class RepsLearner(Learner, Generic[Estimator]):
         return self._tuned() if self.gamma is None else self.gamma
 
     def _tuned(self) -> float:
+        return self._tuned_to(self.episodes)
+
+    def _tuned_to(self, episodes: int) -> float:
+        """eta = gamma of Theorem 1 for so many episodes."""
         n_states, n_actions, horizon = self._layers.n_states, self._layers.n_actions, self._layers.horizon
         confidence = log(horizon * n_states * n_actions / self.zeta)
-        return sqrt(horizon * confidence / (self.episodes * n_states * n_actions))
+        return sqrt(horizon * confidence / (episodes * n_states * n_actions))
 
     @property
     def q(self) -> list[FloatArray]:
@@ -194,7 +206,7 @@ class RepsLearner(Learner, Generic[Estimator]):
     def _set_state(self, state: dict[str, Any]) -> None:
         self._log_q = checked_log_q(self._layers, state["log_q"])
         self._loss_estimate = self._layers.flat_vector(state["loss_estimate"], "loss_estimate")
-        self._warm = _checked_warm(state["warm"])
+        self._warm = checked_warm(state["warm"])
         self.empty_sets = integer(state["empty_sets"], "empty_sets", 0, ValueError)
         if self.entropy == "triples":
             self._kernels = [table.copy() for table in LayeredMDP(state["kernels"]).kernels]
@@ -221,7 +233,7 @@ def checked_log_q(layers: Layers, saved: Any) -> FloatArray:
     return log_q
 
 
-def _checked_warm(saved: Any) -> dict[str, FloatArray] | None:
+def checked_warm(saved: Any) -> dict[str, FloatArray] | None:
     """What a warm start carries, out of a file: finite vectors by name (the solver compares their shapes)."""
     if saved is None:
         return None
