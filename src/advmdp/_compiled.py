@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
@@ -18,11 +20,30 @@ def kernel(function: F) -> F:
     """Compile a function with numba on first use and cache the result on disk.
 
     ``error_model="numpy"`` removes the zero-division branch from inner loops (and lets 0/0 be NaN, which
-    callers test for); fast-math stays off because results must be identical from run to run.  There is no entry for C,
-    which would cost compile time and which nothing calls.
+    callers test for); fast-math stays off, so that products are formed in the order in which they are written, which
+    keeps them in range (:func:`sum_kernel` is the exception).  There is no entry for C, which would cost compile time
+    and which nothing calls.
     """
     only_python: dict[str, Any] = {"no_cfunc_wrapper": True}
-    return cast(F, numba.njit(function, cache=True, error_model="numpy", nogil=True, **only_python))
+    compiled: Any = numba.njit(function, cache=True, error_model="numpy", nogil=True, **only_python)
+    # Numba takes what it has cached for fresh as long as the file of the function itself is unchanged; what the
+    # function calls lies in other files of its package, whose change must count as well.
+    cached = compiled._cache._cache_file
+    cached._source_stamp = cached._source_stamp, _newest(Path(function.__code__.co_filename))
+    return cast(F, compiled)
+
+
+def _newest(file: Path) -> tuple[int, int]:
+    """When a module with kernels, in the same part of the package, was last changed, and their total size."""
+    root = Path(__file__).parent
+    return _stamp(root / file.relative_to(root).parts[0]) if file.is_relative_to(root) else (0, 0)
+
+
+@cache
+def _stamp(part: Path) -> tuple[int, int]:
+    paths = [part] if part.is_file() else [path for path in part.rglob("*.py") if b"_compiled" in path.read_bytes()]
+    states = [path.stat() for path in paths]
+    return max(state.st_mtime_ns for state in states), sum(state.st_size for state in states)
 
 
 def inner_kernel(function: F) -> F:
@@ -32,8 +53,16 @@ def inner_kernel(function: F) -> F:
     calls in turn, inside each kernel that calls it: the deeper the nesting, the more often.  Here it is translated
     once and linked; the :func:`kernel` at the top optimises the whole, and its cache file contains it.
     """
-    no_entry: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-    return cast(F, numba.njit(function, error_model="numpy", nogil=True, pipeline_class=_InnerCompiler, **no_entry))
+    return cast(F, numba.njit(function, **_INNER))
+
+
+def sum_kernel(function: F) -> F:
+    """An :func:`inner_kernel` whose sums may be taken in any order and fused with products: dot products vectorise.
+
+    The order is that of the machine code, so results are the same from run to run; between processors they may differ
+    by rounding.  For plain sums and dot products only: products of three factors would be rearranged too.
+    """
+    return cast(F, numba.njit(function, fastmath={"reassoc", "contract"}, **_INNER))
 
 
 class _NoEnvironment:
@@ -77,6 +106,12 @@ class _InnerCompiler(CompilerBase):
         make_library: Any = _InnerLibrary
         state.library = make_library(state.targetctx.codegen(), state.func_id.func_qualname)
         return [DefaultPassBuilder.define_nopython_pipeline(state)]
+
+
+_INNER: dict[str, Any] = {
+    "error_model": "numpy", "nogil": True, "pipeline_class": _InnerCompiler,
+    "no_cpython_wrapper": True, "no_cfunc_wrapper": True,
+}  # fmt: skip
 
 
 class _Announcer(event.Listener):

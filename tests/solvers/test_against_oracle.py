@@ -60,6 +60,17 @@ def test_step_agrees_with_the_conic_solver_on_many_instances(family, entropy, se
     check(family, entropy, seed)
 
 
+@pytest.mark.parametrize("seed", [6, 10])
+@pytest.mark.parametrize("family", PAIRS)
+def test_step_agrees_with_the_programme_written_pair_by_pair(family, seed):
+    instance = ordinary(family, seed)
+    step = solve(instance, "pairs")
+    oracle = reference.mirror_step_pair_by_pair(instance.confidence_set, instance.q, instance.loss, instance.step_size)
+    assert step.value == pytest.approx(oracle.value, abs=1e-7 if oracle.status == "optimal" else 1e-6)
+    for ours, theirs in zip(step.q, oracle.q, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-4)
+
+
 @pytest.mark.parametrize("seed", [0, 1, 3, 4])
 def test_gap_of_the_box_step_by_linear_programming(seed):
     instance = ordinary("box", seed)

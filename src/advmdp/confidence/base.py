@@ -29,6 +29,8 @@ class ConfidenceSet(ABC):
     reachable: list[NDArray[np.bool_]]
     """Over layers 0..H: can the state have positive probability under some kernel of the set at all?
     Decided by the zero pattern of the data alone, so a True may still be refuted by the numbers."""
+    kept_states: list[NDArray[np.intp]] | None
+    """The reachable states of each layer, or None if all are."""
 
     @property
     def horizon(self) -> int:
@@ -62,6 +64,11 @@ class ConfidenceSet(ABC):
         from advmdp.solvers.occupancy_bounds import entrywise_hull
 
         return entrywise_hull(self)
+
+    def _set_reachable(self, reachable: list[NDArray[np.bool_]]) -> None:
+        everywhere = all(reached.all() for reached in reachable)
+        self.reachable = reachable
+        self.kept_states = None if everywhere else [np.flatnonzero(reached) for reached in reachable]
 
     def _row_tables(self, name: str, tables: Sequence[ArrayLike]) -> list[Table]:
         """Check tables (S_h, A, S_{h+1}) against the shape of this set."""

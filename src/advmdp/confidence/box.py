@@ -50,7 +50,7 @@ class BoxSet(ConfidenceSet):
         reached = np.zeros(sum(self.layer_sizes), dtype=np.bool_)
         sizes = np.array(self.layer_sizes, dtype=np.int64)
         mark_reachable(self.flat_lower, self.flat_upper, sizes, self.n_actions, reached)
-        self.reachable = np.split(reached, np.cumsum(self.layer_sizes[:-1]))
+        self._set_reachable(np.split(reached, np.cumsum(self.layer_sizes[:-1])))
 
     def _layers(self, flat: Table) -> list[Table]:
         """Views of a flat array as tables (S_h, A, S_{h+1})."""

@@ -51,7 +51,7 @@ class EllipsoidSet(ConfidenceSet):
                 wrong = table < 0.0
                 reject(f"features[{h}]", h, table, wrong, "non-negative when simplex=True")
         # A row that starts in a reachable state can put mass where its feature is not zero.
-        self.reachable = reachable_states([(table != 0.0).any(axis=3) for table in self.features])
+        self._set_reachable(reachable_states([(table != 0.0).any(axis=3) for table in self.features]))
         self.centres, self.grams = self._checked_estimate(centres, grams)
         self.radius = self._per_layer(radius)
         self.flat_features = np.concatenate([np.empty(0), *(table.ravel() for table in self.features[:-1])])

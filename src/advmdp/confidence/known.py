@@ -25,7 +25,7 @@ class KnownKernels(ConfidenceSet):
         check_distributions("kernels", self.kernels)
         self.layer_sizes = layer_sizes_of(self.kernels)
         self.n_actions = self.kernels[0].shape[1]
-        self.reachable = reachable_states([kernel > 0.0 for kernel in self.kernels])
+        self._set_reachable(reachable_states([kernel > 0.0 for kernel in self.kernels]))
 
     def empty_pairs(self) -> NDArray[np.intp]:
         return np.empty((0, 3), dtype=np.intp)

@@ -44,7 +44,7 @@ class L1Set(ConfidenceSet):
             wrong = ~(np.isfinite(radius) & (radius >= 0.0))
             reject(f"radii[{h}]", h, radius, wrong, "a finite number, not negative")
             self.radii.append(radius)
-        self.reachable = self._reachable()
+        self._set_reachable(self._reachable())
 
     def _reachable(self) -> list[NDArray[np.bool_]]:
         return reachable_states(
@@ -58,7 +58,7 @@ class L1Set(ConfidenceSet):
         """The set of a new estimate, trusted to be of this shape and valid: what a learner calls."""
         new = copy(self)
         new.centres, new.radii = centres, radii
-        new.reachable = new._reachable()
+        new._set_reachable(new._reachable())
         return new
 
     def empty_pairs(self) -> NDArray[np.intp]:

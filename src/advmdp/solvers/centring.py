@@ -50,6 +50,41 @@ def centre_blocks(
     return missed
 
 
+@kernel
+def move_towards(layout: Layout, E0: Floats, E: Floats, share: float, goal: Floats, chi: Floats) -> None:
+    """Move the points chi, inside their blocks, by ``share`` of the way to ``goal``, or to the edge if it is nearer."""
+    for h in range(layout.states.shape[0]):
+        n_rows = layout.rows[h]
+        k = layout.free[h]
+        N = layout.blocks[h]
+        rows0 = view2(E0, layout.row_at[h], n_rows, N)
+        rows = view3(E, layout.row_slope_at[h], n_rows, k, N)
+        points = view2(chi, layout.free_at[h], k, N)
+        goals = view2(goal, layout.free_at[h], k, N)
+        for b in range(N):
+            along = 0.0
+            length = 0.0
+            inside = 1.0
+            for j in range(k):
+                move = goals[j, b] - points[j, b]
+                along += points[j, b] * move
+                length += move * move
+                inside -= points[j, b] * points[j, b]
+            if not length > 0.0:
+                continue
+            longest = min(1.0, (np.sqrt(along * along + length * max(inside, 0.0)) - along) / length)
+            for i in range(n_rows):
+                value = rows0[i, b]
+                change = 0.0
+                for j in range(k):
+                    value += rows[i, j, b] * points[j, b]
+                    change += rows[i, j, b] * (goals[j, b] - points[j, b])
+                if value + longest * change < 0.0:
+                    longest = max(-value / change, 0.0)
+            for j in range(k):
+                points[j, b] += share * longest * (goals[j, b] - points[j, b])
+
+
 @inner_kernel
 def centre_block(E0: Floats, E: Floats, point: Floats, n_rows: int, k: int, limit: int, scratch: Floats) -> int:
     """Newton's method for one block; 0 if an interior point was found (and written to ``point``), else 1."""

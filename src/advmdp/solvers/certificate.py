@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from advmdp._compiled import inner_kernel
 from advmdp.solvers.layout import Layout, view1, view2
+from advmdp.solvers.tridiagonal import dot
 
 Floats = NDArray[np.float64]
 
@@ -127,9 +128,7 @@ def log_arrivals(layout: Layout, h: int, kernels: Floats, log_q: Floats, work: F
         work[b] = np.exp(log_q[at + b] - largest)
     for t in range(m):
         row = P[t]
-        total = 0.0
-        for b in range(N):
-            total += row[b] * work[b]
+        total = dot(row, work[:N])
         if total > 1e-200:
             out[t] = largest + np.log(total)
         else:
@@ -200,22 +199,17 @@ def normalise_rows(P: Floats) -> float:
 
 
 @inner_kernel
-def rounding_of_masses(layout: Layout, log_q: Floats, mass: Floats, entry_rounding: Floats, blur: Floats) -> None:
+def rounding_of_masses(
+    layout: Layout, log_q: Floats, mass: Floats, entry_rounding: Floats, work: Floats, blur: Floats
+) -> None:
     """``blur_t = sum_b q_b rounding_b(t) / mass_t``: how well log mass is determined at all, given how well the
     entries of the kernels are known.  A state that almost nothing flows into is known in absolute terms only."""
     blur[0] = 0.0
     for h in range(layout.states.shape[0] - 1):
-        m = layout.nexts[h]
-        N = layout.blocks[h]
-        at = layout.block_at[h]
-        rounding = view2(entry_rounding, layout.next_at[h], m, N)
-        for t in range(m):
-            log_t = mass[layout.state_at[h + 1] + t]
-            total = 0.0
-            for b in range(N):
-                if rounding[t, b] > 0.0:
-                    total += np.exp(min(log_q[at + b] + np.log(rounding[t, b]) - log_t, 300.0))
-            blur[layout.state_at[h + 1] + t] = total
+        there = layout.state_at[h + 1]
+        log_arrivals(layout, h, entry_rounding, log_q, work, view1(blur, there, layout.nexts[h]))
+        for t in range(there, there + layout.nexts[h]):
+            blur[t] = np.exp(min(blur[t] - mass[t], 300.0))
 
 
 @inner_kernel
@@ -263,6 +257,35 @@ def certify_layer(
                 residual = np.inf
         shared = max(0.0, max(abs(low), abs(high)) - blur[layout.state_at[h] + s])
         residual = max(residual, max(high - low, shared))
+    return value, gap, residual
+
+
+@inner_kernel
+def certify_rolled(
+    layout: Layout, log_prior: Floats, cost: Floats, prices: Floats, bound: Floats, exact: bool, kernels: Floats,
+    entry_rounding: Floats, work: Floats, log_q: Floats, q: Floats, mass: Floats, blur: Floats,
+) -> tuple[float, float, float]:  # fmt: skip
+    """Roll the policy of ``log_q`` forward under ``kernels``; (value, gap, residual) of that occupancy measure.
+
+    ``bound`` (blocks): lower bounds of P.V over the sets.  With ``exact`` they are minima, above P.V by rounding at
+    most, and P.V is taken where it is less.
+    """
+    off = roll_forward(layout, kernels, work, log_q, q, mass)
+    rounding_of_masses(layout, log_q, mass, entry_rounding, work[0], blur)
+    value = 0.0
+    gap = 0.0
+    residual = 0.0 if off <= ROW_SUM_ROUNDING else np.inf
+    ahead = work[0]
+    for h in range(layout.states.shape[0]):
+        below = view1(bound, layout.block_at[h], layout.blocks[h])
+        expected_price(layout, h, kernels, prices, ahead)
+        if exact:
+            for b in range(layout.blocks[h]):
+                below[b] = min(below[b], ahead[b])
+        part = certify_layer(layout, h, log_prior, cost, prices, ahead, below, log_q, q, blur)
+        value += part[0]
+        gap += part[1]
+        residual = max(residual, part[2])
     return value, gap, residual
 
 
@@ -379,14 +402,3 @@ def set_scale(layout: Layout, mass: Floats, scale: Floats) -> None:
     for i in range(scale.shape[0] - 1):
         scale[i] = np.exp(-0.5 * max(mass[i], -1300.0))
     scale[scale.shape[0] - 1] = 0.0
-
-
-@inner_kernel
-def logarithmic_limit(q: Floats, step: Floats) -> float:
-    """The longest step along which no occupancy grows five-fold or falls to a tenth: beyond, log q in the
-    stationarity condition has left its tangent, and the step would not reduce the residual it aims at."""
-    ratio = 0.0
-    for i in range(q.shape[0]):
-        change = step[i] / q[i]
-        ratio = max(ratio, max(0.25 * change, -change / 0.9))
-    return 1.0 / ratio if ratio > 0.0 else np.inf

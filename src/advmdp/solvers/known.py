@@ -73,6 +73,22 @@ def make_memory(layout: Layout, sizes: BufferSizes) -> Memory:
 
 
 @inner_kernel
+def pack_kernels(layout: Layout, tables: Floats, kernels: Floats) -> None:
+    """Rows (S_h, A, S_{h+1}) into the layout (next state, block)."""
+    for h in range(layout.states.shape[0] - 1):
+        n = layout.states[h]
+        m = layout.nexts[h]
+        N = layout.blocks[h]
+        A = N // n
+        P = view2(kernels, layout.next_at[h], m, N)
+        for s in range(n):
+            for a in range(A):
+                start = layout.next_at[h] + (s * A + a) * m
+                for t in range(m):
+                    P[t, a * n + s] = tables[start + t]
+
+
+@inner_kernel
 def start(layout: Layout, log_prior: Floats, cost: Floats, memory: Memory) -> None:
     """Prices that nearly conserve flow, and the scale of the Newton systems."""
     for i in range(memory.log_q.shape[0]):
@@ -146,7 +162,7 @@ def newton_step(layout: Layout, memory: Memory) -> float:
         if h == H - 1:
             break
         off = view2(memory.off, layout.off_at[h], n, m)
-        stacked = view2(memory.stacked, 0, N, m)
+        stacked = view2(memory.stacked, 0, m, N)
         for t in range(m):
             total = 0.0
             for start_at in range(0, N, n):
@@ -155,10 +171,10 @@ def newton_step(layout: Layout, memory: Memory) -> float:
                     scaled = root[b] * scale[there + t] * P[t, b]
                     off[s, t] -= scaled * (root[b] * scale[here + s])
                     total += scaled * root[b]
-                    stacked[b, t] = scaled
+                    stacked[t, b] = scaled
             memory.gradient[there + t] += total
         tridiagonal.add_gram(view2(memory.diag, layout.diag_at[h + 1], m, m), stacked, N, 1.0)
-    tridiagonal.factor(layout.states, memory.diag, layout.diag_at, memory.off, layout.off_at)
+    tridiagonal.factor(layout.states, memory.diag, layout.diag_at, memory.off, layout.off_at, memory.stacked)
     for i in range(memory.step.shape[0]):
         memory.step[i] = memory.gradient[i]
     memory.step[memory.step.shape[0] - 1] = 0.0
@@ -213,10 +229,14 @@ def certify(layout: Layout, log_prior: Floats, cost: Floats, memory: Memory) -> 
 
 @kernel
 def iterate(
-    layout: Layout, log_prior: Floats, cost: Floats, tolerance: float, largest_residual: float,
+    layout: Layout, tables: Floats, log_prior: Floats, cost: Floats, tolerance: float, largest_residual: float,
     limit: int, memory: Memory,
 ) -> tuple[float, float, float, int]:  # fmt: skip
-    """Newton iterations with a capped step and Armijo's rule; (value, gap, residual, iterations)."""
+    """Newton iterations with a capped step and Armijo's rule; (value, gap, residual, iterations).
+
+    ``tables``: the kernels (S_h, A, S_{h+1}) of all layers but the last.
+    """
+    pack_kernels(layout, tables, memory.kernels)
     start(layout, log_prior, cost, memory)
     value = np.nan
     gap = np.inf

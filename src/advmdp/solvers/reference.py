@@ -90,6 +90,82 @@ def mirror_step(
     )
 
 
+def mirror_step_pair_by_pair(
+    confidence_set: ConfidenceSet,
+    q: Sequence[Table],
+    loss: Sequence[Table],
+    step_size: float,
+    *,
+    settings: dict[str, float] | None = None,
+) -> ReferenceStep:
+    """The step over pairs once more, written down as the formulas stand: a variable per layer and pair, a constraint
+    per pair and state.  It shares no line of modelling with :func:`mirror_step`; most of its time is CVXPY's."""
+    horizon, n_actions = confidence_set.horizon, confidence_set.n_actions
+    sizes = confidence_set.layer_sizes
+    objective: Any = 0.0
+    constraints: list[Any] = []
+    occupancies = []
+    inflow: list[Any] = [1.0]
+    kernels: list[list[list[Any]]] = []
+    for h in range(horizon):
+        occupancy = cvxpy.Variable((sizes[h], n_actions), nonneg=True)
+        occupancies.append(occupancy)
+        objective += step_size * cvxpy.sum(cvxpy.multiply(loss[h], occupancy))
+        objective += cvxpy.sum(cvxpy.kl_div(occupancy, q[h]))
+        arriving: list[Any] = [0.0] * sizes[h + 1]
+        flows: list[list[Any]] = []
+        for s in range(sizes[h]):
+            constraints.append(cvxpy.sum(occupancy[s, :]) == inflow[s])
+            flows.append([])
+            for a in range(n_actions):
+                if not confidence_set.reachable[h][s]:
+                    constraints.append(occupancy[s, a] == 0.0)
+                    flows[s].append(np.zeros(sizes[h + 1]))
+                    continue
+                flow, rows = _flow_of_pair(confidence_set, h, s, a, occupancy[s, a])
+                flows[s].append(flow)
+                constraints += rows
+                for t in range(sizes[h + 1]):
+                    arriving[t] = arriving[t] + flow[t]
+        kernels.append(flows)
+        inflow = arriving
+    problem = cvxpy.Problem(cvxpy.Minimize(objective), constraints)
+    solve_time = _solve(problem, settings)
+    found = []
+    for h, flows in enumerate(kernels):
+        values = [[flow if isinstance(flow, np.ndarray) else flow.value for flow in row] for row in flows]
+        table = np.array(values).reshape(sizes[h] * n_actions, sizes[h + 1])
+        found.append(_normalised(table).reshape(sizes[h], n_actions, sizes[h + 1]))
+    return ReferenceStep(
+        value=float(problem.value),
+        q=[np.asarray(occupancy.value) for occupancy in occupancies],
+        kernels=found,
+        solve_time=solve_time,
+        status=problem.status,
+    )
+
+
+def _flow_of_pair(confidence_set: ConfidenceSet, h: int, s: int, a: int, mass: Any) -> tuple[Any, list[Any]]:
+    """q(s, a) P(. | s, a) as an expression in variables of its own, and the constraints on them."""
+    size = confidence_set.layer_sizes[h + 1]
+    if h == confidence_set.horizon - 1:
+        return mass * np.ones(1), []
+    if isinstance(confidence_set, KnownKernels):
+        return mass * confidence_set.kernels[h][s, a], []
+    if isinstance(confidence_set, BoxSet):
+        flow = cvxpy.Variable(size, nonneg=True)
+        low, high = confidence_set.lower[h][s, a], confidence_set.upper[h][s, a]
+        return flow, [flow >= mass * low, flow <= mass * high, cvxpy.sum(flow) == mass]
+    if isinstance(confidence_set, EllipsoidSet):
+        theta = cvxpy.Variable(confidence_set.dim)  # the parameter times the mass
+        root = np.linalg.cholesky(confidence_set.grams[h]).T
+        flow = confidence_set.features[h][s, a] @ theta
+        distance = cvxpy.norm(root @ (theta - mass * confidence_set.centres[h]))
+        rows = [distance <= float(confidence_set.radius[h]) * mass, flow >= 0.0, cvxpy.sum(flow) == mass]
+        return flow, [*rows, theta >= 0.0] if confidence_set.simplex else rows
+    raise TypeError(f"no reference for {type(confidence_set).__name__}")
+
+
 def extreme_rows(confidence_set: ConfidenceSet, layer: int, values: Table, *, maximise: bool = True) -> Table:
     """Largest (smallest) mean of ``values`` on the next layer over each row set; shape (S_h, A)."""
     if isinstance(confidence_set, KnownKernels):

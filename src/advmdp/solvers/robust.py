@@ -26,13 +26,10 @@ from numpy.typing import NDArray
 from advmdp._compiled import inner_kernel, kernel
 from advmdp.solvers import tridiagonal
 from advmdp.solvers.certificate import (
-    ROW_SUM_ROUNDING,
-    certify_layer,
+    certify_rolled,
     expected_price,
     log_arrivals,
     log_mass,
-    roll_forward,
-    rounding_of_masses,
     set_scale,
     settle,
 )
@@ -502,7 +499,7 @@ def newton_step(layout: Layout, blocks: Blocks, memory: Memory) -> tuple[float, 
         chi = view2(blocks.chi, layout.free_at[h], k, N)
         y = view2(blocks.y, layout.row_at[h], n_rows, N)
         lam = view2(blocks.lam, layout.row_at[h], n_rows, N)
-        stacked = view2(memory.stacked, 0, N * (k + 1), m)
+        stacked = view2(memory.stacked, 0, m, N * (k + 1))
         factor = memory.scratch[: k * k].reshape(k, k)
         column = memory.scratch[k * k : k * k + k]
         for b in range(N):
@@ -515,7 +512,7 @@ def newton_step(layout: Layout, blocks: Blocks, memory: Memory) -> tuple[float, 
                 entry = root * scale[there + t] * P[t, b]
                 off[s, t] -= entry * own
                 memory.gradient[there + t] += entry * root
-                stacked[b * (k + 1), t] = entry
+                stacked[t, b * (k + 1)] = entry
             free = blocks.free[at + b]
             if free:
                 curvature(
@@ -527,10 +524,10 @@ def newton_step(layout: Layout, blocks: Blocks, memory: Memory) -> tuple[float, 
                 if free:
                     forward(factor, column)
                 for j in range(k):
-                    stacked[b * (k + 1) + 1 + j, t] = column[j]
+                    stacked[t, b * (k + 1) + 1 + j] = column[j]
         if h < H - 1:
             tridiagonal.add_gram(view2(memory.diag, layout.diag_at[h + 1], m, m), stacked, N * (k + 1), 1.0)
-    tridiagonal.factor(layout.states, memory.diag, layout.diag_at, memory.off, layout.off_at)
+    tridiagonal.factor(layout.states, memory.diag, layout.diag_at, memory.off, layout.off_at, memory.stacked)
     last = memory.step.shape[0] - 1
     flow = 0.0
     for i in range(last):
@@ -627,23 +624,10 @@ def bound_boxes(layout: Layout, low: Floats, high: Floats, order: Integers, memo
 @kernel
 def certify(layout: Layout, log_prior: Floats, cost: Floats, memory: Memory) -> tuple[float, float, float]:
     """Roll the policy forward under the kernels; (value, gap, residual) at the prices, with ``memory.bound``."""
-    off = roll_forward(layout, memory.kernels, memory.work, memory.log_q, memory.q, memory.mass)
-    rounding_of_masses(layout, memory.log_q, memory.mass, memory.entry_rounding, memory.blur)
-    value = 0.0
-    gap = 0.0
-    residual = 0.0 if off <= ROW_SUM_ROUNDING else np.inf
-    ahead = memory.work[0]
-    for h in range(layout.states.shape[0]):
-        bound = memory.bound[layout.block_at[h] : layout.block_at[h] + layout.blocks[h]]
-        expected_price(layout, h, memory.kernels, memory.V, ahead)
-        for b in range(layout.blocks[h]):
-            # Rounding apart the bound is never above; where it is, the lower value is a bound too.
-            bound[b] = min(bound[b], ahead[b])
-        part = certify_layer(layout, h, log_prior, cost, memory.V, ahead, bound, memory.log_q, memory.q, memory.blur)
-        value += part[0]
-        gap += part[1]
-        residual = max(residual, part[2])
-    return value, gap, residual
+    return certify_rolled(
+        layout, log_prior, cost, memory.V, memory.bound, True, memory.kernels, memory.entry_rounding, memory.work,
+        memory.log_q, memory.q, memory.mass, memory.blur,
+    )  # fmt: skip
 
 
 # --------------------------------------------------------------------------------------------------------

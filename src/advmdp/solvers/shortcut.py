@@ -16,8 +16,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advmdp._compiled import inner_kernel, kernel
-from advmdp.solvers import ellipsoid, tridiagonal
+from advmdp.solvers import tridiagonal
 from advmdp.solvers.certificate import log_mass, set_scale
+from advmdp.solvers.ellipsoid.blocks import (
+    add_price_sums,
+    arrivals,
+    backward_substitute,
+    factor_blocks,
+    forward_substitute,
+    row_values,
+)
+from advmdp.solvers.ellipsoid.certify import certify
+from advmdp.solvers.ellipsoid.cone import cone_step
+from advmdp.solvers.ellipsoid.memory import Memory, Point, Rows
+from advmdp.solvers.ellipsoid.start import reach_of
 from advmdp.solvers.layout import Layout, view1, view2, view3
 
 Floats = NDArray[np.float64]
@@ -57,7 +69,7 @@ def unconstrained(layout: Layout, log_prior: Floats, cost: Floats, prices: Float
 
 @inner_kernel
 def barrier_metric(
-    E0: Floats, E: Floats, chi: Floats, q: Floats, y: Floats, inverse: Floats, w: Floats, scale: Floats,
+    E0: Floats, E: Floats, chi: Floats, q: Floats, y: Floats, ratio: Floats, w: Floats, scale: Floats,
     triangle: Floats, work: Floats,
 ) -> bool:  # fmt: skip
     """Slacks y, and the Cholesky factor of (I + 2 chi chi'/c) / c + E' diag(y^-2) E, c = 1 - |chi|^2, for all blocks.
@@ -66,12 +78,12 @@ def barrier_metric(
     a point is not inside its set.
     """
     k, N = chi.shape
-    ellipsoid.row_values(E0, E, q, chi, y)
+    row_values(E0, E, q, chi, y)
     lowest = np.inf
     for i in range(y.shape[0]):
         for b in range(N):
             lowest = min(lowest, y[i, b])
-            inverse[i, b] = 1.0 / y[i, b]
+            ratio[i, b] = 1.0 / (y[i, b] * y[i, b])
     for b in range(N):
         scale[b] = 1.0
     for j in range(k):
@@ -86,12 +98,12 @@ def barrier_metric(
             w[j, b] = chi[j, b] * w[k, b]
     if not lowest > 0.0:
         return False
-    ellipsoid.factor_blocks(q, y, inverse, E0, E, w, scale, triangle, work)
+    factor_blocks(q, ratio, E0, E, w, scale, triangle, work)
     return True
 
 
 @inner_kernel
-def carry_layer(layout: Layout, h: int, rows: ellipsoid.Rows, x: ellipsoid.Point, memory: ellipsoid.Memory) -> bool:
+def carry_layer(layout: Layout, h: int, rows: Rows, x: Point, memory: Memory) -> bool:
     """Move ``x.xi`` (chi, as q = 1) of layer h until the masses of the next layer are met; False if they are not."""
     m = layout.nexts[h]
     n_rows = layout.rows[h]
@@ -113,14 +125,14 @@ def carry_layer(layout: Layout, h: int, rows: ellipsoid.Rows, x: ellipsoid.Point
     system = view2(memory.diag, layout.diag_at[h + 1], m, m)
     missing = view1(memory.flow_residual, there, m)
     scale = view1(memory.state_scale, there, m)
-    stacked = view2(memory.stacked, 0, k * N, m)
+    stacked = view2(memory.stacked, 0, m, k * N)
     column = view2(memory.column, 0, k + 1, N)
     change = view2(memory.column, 0, k, N)
     for step in range(STEPS + 1):
         # What is missing, in units of the root of the mass: sqrt(mass) - arriving / sqrt(mass).
         for t in range(m):
             missing[t] = 1.0 / scale[t]
-        ellipsoid.arrivals(P0, G, one, chi, weight, scale, memory.work[0], missing)
+        arrivals(P0, G, one, chi, weight, scale, memory.work[0], missing)
         worst = 0.0
         for t in range(m):
             worst = max(worst, abs(missing[t]) * scale[t])
@@ -133,11 +145,8 @@ def carry_layer(layout: Layout, h: int, rows: ellipsoid.Rows, x: ellipsoid.Point
         for t in range(m):
             for j in range(k):
                 for b in range(N):
-                    change[j, b] = G[t, j, b]
-            ellipsoid.forward_substitute(triangle, change)
-            for j in range(k):
-                for b in range(N):
-                    stacked[j * N + b, t] = weight[b] * scale[t] * change[j, b]
+                    stacked[t, j * N + b] = weight[b] * scale[t] * G[t, j, b]
+            forward_substitute(triangle, view2(memory.stacked, t * k * N, k, N))
         # Masses sum to one whatever nu does along the vector of their roots: fill that direction in.
         for t in range(m):
             for u in range(m):
@@ -151,13 +160,13 @@ def carry_layer(layout: Layout, h: int, rows: ellipsoid.Rows, x: ellipsoid.Point
         for j in range(k + 1):
             for b in range(N):
                 column[j, b] = 0.0
-        ellipsoid.add_price_sums(P0, G, missing, 1.0, column)
-        ellipsoid.forward_substitute(triangle, change)
-        ellipsoid.backward_substitute(triangle, change)
+        add_price_sums(P0, G, missing, 1.0, column)
+        forward_substitute(triangle, change)
+        backward_substitute(triangle, change)
         for b in range(N):
             column[k, b] = 0.0
-        longest = ellipsoid.cone_step(chi, one, change, column[k], memory.work)
-        ellipsoid.row_values(E0, E, column[k], change, inverse)
+        longest = cone_step(k, chi, one, change, column[k], memory.work)
+        row_values(E0, E, column[k], change, inverse)
         for i in range(n_rows):
             for b in range(N):
                 if inverse[i, b] < 0.0:
@@ -173,8 +182,8 @@ def carry_layer(layout: Layout, h: int, rows: ellipsoid.Rows, x: ellipsoid.Point
 
 @kernel
 def carry_flow(
-    layout: Layout, rows: ellipsoid.Rows, log_prior: Floats, cost: Floats, chi: Floats, x: ellipsoid.Point,
-    memory: ellipsoid.Memory,
+    layout: Layout, rows: Rows, log_prior: Floats, cost: Floats, chi: Floats, x: Point,
+    memory: Memory,
 ) -> tuple[float, float, float]:  # fmt: skip
     """(value, gap, residual) of the optimum without the kernel condition, carried by kernels near ``chi``.
 
@@ -192,5 +201,5 @@ def carry_flow(
             return np.nan, np.inf, np.inf
     for i in range(x.lam.shape[0]):
         x.lam[i] = 0.0
-    ellipsoid.reach_of(layout, rows, 0.0, memory)
-    return ellipsoid.certify(layout, rows, log_prior, cost, x, memory)
+    reach_of(layout, rows, 0.0, memory)
+    return certify(layout, rows, log_prior, cost, x, memory)

@@ -11,44 +11,55 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from advmdp._compiled import inner_kernel
+from advmdp._compiled import inner_kernel, sum_kernel
 from advmdp.solvers.layout import view1, view2
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-PANEL = 32
+# Columns of a Gram product that are finished before the next: all rows of a panel then stay in the second cache.
+PANEL = 512
 
 
-@inner_kernel
+@sum_kernel
+def dot(x: Floats, y: Floats) -> float:
+    """sum_i x_i y_i."""
+    total = 0.0
+    for i in range(x.shape[0]):
+        total += x[i] * y[i]
+    return total
+
+
+@sum_kernel
 def add_gram(target: Floats, rows: Floats, depth: int, sign: float) -> None:
-    """``target += sign * rows' rows`` (upper triangle), rows (depth, m); four rows per sweep.
-
-    ``PANEL`` rows are finished for one row of the target before the next: both then stay in the first cache.
-    """
+    """``target += sign * rows rows'`` (upper triangle, and some of the lower), over the first ``depth`` columns of
+    rows (m, at least depth); two by two dot products share their loads."""
     m = target.shape[0]
-    whole = depth - depth % 4
-    for panel in range(0, whole, PANEL):
-        end = min(panel + PANEL, whole)
+    even = m - m % 2
+    for start in range(0, depth, PANEL):
+        length = min(PANEL, depth - start)
+        for t in range(0, even, 2):
+            left = rows[t, start : start + length]
+            under = rows[t + 1, start : start + length]
+            for u in range(t, even, 2):
+                right = rows[u, start : start + length]
+                beside = rows[u + 1, start : start + length]
+                s00 = 0.0
+                s01 = 0.0
+                s10 = 0.0
+                s11 = 0.0
+                for i in range(length):
+                    s00 += left[i] * right[i]
+                    s01 += left[i] * beside[i]
+                    s10 += under[i] * right[i]
+                    s11 += under[i] * beside[i]
+                target[t, u] += sign * s00
+                target[t, u + 1] += sign * s01
+                target[t + 1, u] += sign * s10
+                target[t + 1, u + 1] += sign * s11
+    if even < m:
         for t in range(m):
-            first = t - t % 4
-            for i in range(panel, end, 4):
-                r0 = rows[i]
-                r1 = rows[i + 1]
-                r2 = rows[i + 2]
-                r3 = rows[i + 3]
-                x0 = sign * r0[t]
-                x1 = sign * r1[t]
-                x2 = sign * r2[t]
-                x3 = sign * r3[t]
-                for u in range(first, m):
-                    target[t, u] += (x0 * r0[u] + x1 * r1[u]) + (x2 * r2[u] + x3 * r3[u])
-    for i in range(whole, depth):
-        r0 = rows[i]
-        for t in range(m):
-            x0 = sign * r0[t]
-            for u in range(t - t % 4, m):
-                target[t, u] += x0 * r0[u]
+            target[t, even] += sign * dot(rows[t, :depth], rows[even, :depth])
 
 
 @inner_kernel
@@ -95,8 +106,11 @@ def solve_upper(upper: Floats, x: Floats) -> None:
 
 
 @inner_kernel
-def factor(sizes: Integers, diag: Floats, diag_at: Integers, off: Floats, off_at: Integers) -> int:
-    """Overwrite D_h by U_h and O_h by B_h = U_h^-T O_h, with D_{h+1} - B_h' B_h = U_{h+1}' U_{h+1}."""
+def factor(sizes: Integers, diag: Floats, diag_at: Integers, off: Floats, off_at: Integers, scratch: Floats) -> int:
+    """Overwrite D_h by U_h and O_h by B_h = U_h^-T O_h, with D_{h+1} - B_h' B_h = U_{h+1}' U_{h+1}.
+
+    ``scratch`` has room for the largest O_h.
+    """
     replaced = 0
     last = sizes.shape[0] - 1
     for h in range(last + 1):
@@ -116,7 +130,11 @@ def factor(sizes: Integers, diag: Floats, diag_at: Integers, off: Floats, off_at
                     below = coupling[i]
                     for u in range(m):
                         below[u] -= x * row[u]
-            add_gram(view2(diag, diag_at[h + 1], m, m), coupling, n, -1.0)
+            turned = view2(scratch, 0, m, n)
+            for j in range(n):
+                for u in range(m):
+                    turned[u, j] = coupling[j, u]
+            add_gram(view2(diag, diag_at[h + 1], m, m), turned, n, -1.0)
     return replaced
 
 

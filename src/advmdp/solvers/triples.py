@@ -383,8 +383,8 @@ def assemble(problem: _Problem, point: _Point, layout: Layout, memory: _Memory) 
             break
         below = view2(memory.diag, layout.diag_at[h + 1], m, m)
         coupling = view2(memory.off, layout.off_at[h], n, m)
-        full = view2(memory.rows, 0, N, m)  # sqrt(q) p, a row per block
-        grouped = view2(memory.group_rows, 0, 2 * N, m)  # sqrt(q / sum p_g) p_g, a row per group
+        full = view2(memory.rows, 0, m, N)  # sqrt(q) p, a column per block
+        grouped = view2(memory.group_rows, 0, m, 2 * N)  # sqrt(q / sum p_g) p_g, a column per group
         n_grouped = 0
         for i in range(N):
             mass = memory.q[block + i]
@@ -394,7 +394,7 @@ def assemble(problem: _Problem, point: _Point, layout: Layout, memory: _Memory) 
             weight = mass / scale[state + s] if scale[state + s] > 0.0 else 0.0
             for t in range(m):
                 scaled = point.p[at + t] / scale[state + n + t] if scale[state + n + t] > 0.0 else 0.0
-                full[i, t] = root * scaled
+                full[t, i] = root * scaled
                 coupling[s, t] -= weight * scaled
             for g in (1, 2):
                 total = 0.0
@@ -404,9 +404,9 @@ def assemble(problem: _Problem, point: _Point, layout: Layout, memory: _Memory) 
                 if total > 0.0:
                     inverse = 1.0 / np.sqrt(total)
                     for t in range(m):
-                        grouped[n_grouped, t] = 0.0
+                        grouped[t, n_grouped] = 0.0
                         if point.group[at + t] == g and scale[state + n + t] > 0.0:
-                            grouped[n_grouped, t] = full[i, t] * inverse
+                            grouped[t, n_grouped] = full[t, i] * inverse
                             below[t, t] += mass * (point.p[at + t] / scale[state + n + t] ** 2)
                     n_grouped += 1
         tridiagonal.add_gram(below, full, N, 1.0)
@@ -459,7 +459,7 @@ def newton(
         assemble(problem, point, layout, memory)
         step = memory.step
         step[:] = memory.flow[:n_states]
-        tridiagonal.factor(layout.states, memory.diag, layout.diag_at, memory.off, layout.off_at)
+        tridiagonal.factor(layout.states, memory.diag, layout.diag_at, memory.off, layout.off_at, memory.rows)
         tridiagonal.solve(
             layout.states, memory.diag, layout.diag_at, memory.off, layout.off_at, layout.state_at,
             step,

@@ -1,0 +1,153 @@
+"""The second-order cone |xi| <= q: its Nesterov-Todd scaling, the second-order correction, the way to its boundary."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advmdp._compiled import inner_kernel
+from advmdp.solvers.layout import view2
+
+Floats = NDArray[np.float64]
+
+
+# Loops write one array each: with more, LLVM gives up telling them apart and does not vectorise.
+
+
+@inner_kernel
+def inner_products(x: Floats, y: Floats, k: int, out: Floats) -> None:
+    """``out_b``: sum of x y over the first k coordinates."""
+    N = x.shape[1]
+    for b in range(N):
+        out[b] = 0.0
+    for j in range(k):
+        left = x[j]
+        right = y[j]
+        for b in range(N):
+            out[b] += left[b] * right[b]
+
+
+@inner_kernel
+def scale_cone(q: Floats, xi: Floats, u: Floats, w: Floats, scale: Floats, work: Floats) -> None:
+    """Nesterov-Todd scaling of (q, xi) and u: W^-2 = scale (2 (Jw)(Jw)' - J), with w'Jw = 1."""
+    k, N = xi.shape
+    xx = work[0]
+    uu = work[1]
+    xu = work[2]
+    inner_products(xi, xi, k, xx)
+    inner_products(u, u, k, uu)
+    inner_products(xi, u, k, xu)
+    for b in range(N):
+        norm = np.sqrt(xx[b])
+        xx[b] = np.sqrt((q[b] - norm) * (q[b] + norm))
+    for b in range(N):
+        norm = np.sqrt(uu[b])
+        uu[b] = np.sqrt((u[k, b] - norm) * (u[k, b] + norm))
+    for b in range(N):
+        scale[b] = uu[b] / xx[b]
+    for b in range(N):
+        xu[b] = np.sqrt(2.0 + 2.0 * (xu[b] + q[b] * u[k, b]) / (xx[b] * uu[b]))
+    for b in range(N):
+        xx[b] = 1.0 / (xx[b] * xu[b])
+    for b in range(N):
+        uu[b] = 1.0 / (uu[b] * xu[b])
+    for j in range(k):
+        for b in range(N):
+            w[j, b] = xi[j, b] * xx[b] - u[j, b] * uu[b]
+    for b in range(N):
+        w[k, b] = q[b] * xx[b] + u[k, b] * uu[b]
+
+
+@inner_kernel
+def apply_scaling(w: Floats, x: Floats, factor: Floats, sign: float, out: Floats, work: Floats) -> None:
+    """``out = W x`` (sign 1) or ``W^-1 x`` (sign -1): factor (w_q, +-w_xi'; +-w_xi, I + w_xi w_xi' / (1 + w_q)).
+
+    ``factor`` is eta (or 1/eta for the inverse) per block; q is the last coordinate.
+    """
+    size, N = x.shape
+    k = size - 1
+    inner = work
+    inner_products(w, x, k, inner)
+    for j in range(k):
+        for b in range(N):
+            along = inner[b] / (1.0 + w[k, b]) + sign * x[k, b]
+            out[j, b] = factor[b] * (x[j, b] + along * w[j, b])
+    for b in range(N):
+        out[k, b] = factor[b] * (w[k, b] * x[k, b] + sign * inner[b])
+
+
+@inner_kernel
+def cone_corrector(
+    q: Floats, u: Floats, dq: Floats, dxi: Floats, du: Floats, w: Floats, scale: Floats,
+    target: float, scratch: Floats, work: Floats, out: Floats,
+) -> None:  # fmt: skip
+    """``out = W^-1 z - u`` with l o z = target q e - (W^-1 dx) o (W du), l = W u = W^-1 x the scaled point."""
+    k, N = dxi.shape
+    eta = work[4]
+    inverse = work[5]
+    for b in range(N):
+        inverse[b] = np.sqrt(scale[b])
+    for b in range(N):
+        eta[b] = 1.0 / inverse[b]
+    point = view2(scratch, 0, k + 1, N)
+    left = view2(scratch, (k + 1) * N, k + 1, N)
+    right = view2(scratch, 2 * (k + 1) * N, k + 1, N)
+    for j in range(k):
+        for b in range(N):
+            out[j, b] = dxi[j, b]
+    for b in range(N):
+        out[k, b] = dq[b]
+    apply_scaling(w, out, inverse, -1.0, left, work[0])
+    apply_scaling(w, du, eta, 1.0, right, work[0])
+    apply_scaling(w, u, eta, 1.0, point, work[0])
+    # left := target e - left o right
+    inner = work[0]
+    det = work[1]
+    inner_products(left, right, k + 1, inner)
+    for j in range(k):
+        for b in range(N):
+            left[j, b] = -(left[k, b] * right[j, b] + right[k, b] * left[j, b])
+    for b in range(N):
+        left[k, b] = target * q[b] - inner[b]
+    # right := l \ left, the solution of the arrow system of l
+    inner_products(point, point, k, det)
+    inner_products(point, left, k, inner)
+    for b in range(N):
+        norm = np.sqrt(det[b])
+        det[b] = (point[k, b] - norm) * (point[k, b] + norm)
+    for b in range(N):
+        right[k, b] = (point[k, b] * left[k, b] - inner[b]) / det[b]
+    for j in range(k):
+        for b in range(N):
+            right[j, b] = (left[j, b] - right[k, b] * point[j, b]) / point[k, b]
+    apply_scaling(w, right, inverse, -1.0, out, work[0])
+    for j in range(k + 1):
+        for b in range(N):
+            out[j, b] -= u[j, b]
+
+
+@inner_kernel
+def cone_step(k: int, point: Floats, head: Floats, step: Floats, step_head: Floats, work: Floats) -> float:
+    """Largest alpha for which (head, point) + alpha (step_head, step), points of k coordinates, stays in the cone."""
+    N = head.shape[0]
+    pp = work[0]
+    ps = work[1]
+    ss = work[2]
+    inner_products(point, point, k, pp)
+    inner_products(point, step, k, ps)
+    inner_products(step, step, k, ss)
+    for b in range(N):
+        norm = np.sqrt(pp[b])
+        size = np.sqrt(ss[b])
+        c = (head[b] - norm) * (head[b] + norm)
+        a = (step_head[b] - size) * (step_head[b] + size)
+        half = head[b] * step_head[b] - ps[b]
+        disc = half * half - a * c
+        root = np.sqrt(max(disc, 0.0))
+        top = c if half < 0.0 else half + root
+        bottom = root - half if half < 0.0 else -a
+        pp[b] = top / bottom if disc >= 0.0 and bottom > 0.0 else np.inf
+    best = np.inf
+    for b in range(N):
+        best = min(best, pp[b])
+    return best

@@ -1,0 +1,74 @@
+"""What the interior-point iterations over ellipsoids and boxes share: where they aim, how far they step, when to look.
+
+Both follow the central path, on which every complementarity product of a block is mu times its occupancy, with
+Mehrotra's predictor and corrector; the families differ in the Newton system and its elimination.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advmdp._compiled import inner_kernel
+
+Floats = NDArray[np.float64]
+
+# Complementarity is held back while stationarity is off by more than this multiple of it.
+SLACKNESS = 1e4
+HOLD = 0.7
+# The share of the way to the boundary that a step goes, with a corrector and in short steps without one.
+BOLD = 0.99
+PATIENT = 0.9
+
+
+@inner_kernel
+def worth_certifying(weighted: float, flow: float, tolerance: float) -> bool:
+    """The weighted complementarity bounds the gap from above, as a rule by a factor of a few; flow is repaired."""
+    return weighted < 3.0 * tolerance and flow < 1e-6
+
+
+@inner_kernel
+def first_target(mu: float, dual: float, patient: bool) -> float:
+    """Complementarity that the first direction aims at: the optimum, or patiently a point further along the path.
+
+    It must not run ahead of stationarity (residual ``dual``), whose logarithm Newton follows slowly.
+    """
+    if not patient:
+        return 0.0
+    return 0.9 * mu if dual > SLACKNESS * mu else 0.3 * mu
+
+
+@inner_kernel
+def corrected_target(mu: float, dual: float, after: float) -> float:
+    """Mehrotra's rule: the better the predictor does (mean complementarity ``after``), the closer the aim."""
+    sigma = (after / mu) ** 3 if mu > 0.0 else 0.0
+    if dual > SLACKNESS * mu:
+        sigma = max(sigma, HOLD)
+    return sigma * mu
+
+
+@inner_kernel
+def step_along(longest: float, patient: bool, q: Floats, dq: Floats) -> float:
+    """The step to take, given the longest that stays inside.
+
+    No occupancy grows five-fold or falls to a tenth: beyond, log q in the stationarity condition has left its tangent,
+    and the step would not reduce the residual it aims at.
+    """
+    ratio = 0.0
+    for i in range(q.shape[0]):
+        change = dq[i] / q[i]
+        ratio = max(ratio, max(0.25 * change, -change / 0.9))
+    length = min(1.0, (PATIENT if patient else BOLD) * longest)
+    return min(length, 1.0 / ratio) if ratio > 0.0 else length
+
+
+@inner_kernel
+def advance(x: Any, d: Any, length: float) -> None:
+    """x += length d, part by part; x and d are iterate and direction of either family."""
+    for part in range(len(x)):
+        target = x[part]
+        change = d[part]
+        for i in range(target.shape[0]):
+            target[i] += length * change[i]

@@ -1,0 +1,278 @@
+"""One mirror step in the order of the kernels, and its answer in tables again.
+
+Blocks are a-major within a layer, and states that no kernel of the set reaches are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from advmdp._compiled import kernel
+from advmdp.confidence import ConfidenceSet, EllipsoidSet
+from advmdp.errors import InvalidMDPError
+from advmdp.solvers.layout import view2
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+class Problem(NamedTuple):
+    """One step: minimise sum of q cost + q log(q / prior) - q + prior over the set."""
+
+    sizes: tuple[int, ...]
+    n_actions: int
+    log_prior: Floats
+    cost: Floats
+    highest_cost: float
+    kept: list[NDArray[np.intp]] | None  # reachable states per layer, or None if all are
+    full_sizes: tuple[int, ...]
+    dropped_mass: float  # what q had on the states left out: the divergence counts it
+
+
+class Answer(NamedTuple):
+    """What a solver found, in its own working memory."""
+
+    log_q: Floats
+    q: Floats
+    kernels: Floats
+    value: float
+    gap: float
+    residual: float
+    iterations: int
+    status: str
+    warm: dict[str, Floats]
+
+
+def flatten(
+    confidence_set: ConfidenceSet,
+    q: Sequence[ArrayLike] | None,
+    log_q: Sequence[ArrayLike] | None,
+    loss: Sequence[ArrayLike],
+    step_size: float,
+) -> Problem:
+    """The tables of a step, checked, as vectors over the blocks of reachable states."""
+    sizes, n_actions, kept = confidence_set.layer_sizes, confidence_set.n_actions, confidence_set.kept_states
+    if kept is None:
+        order, kept_sizes = _block_order(sizes, n_actions), sizes
+    else:
+        order, kept_sizes = _order_of(sizes, n_actions, kept), tuple(len(states) for states in kept)
+    dropped = 0.0
+    if log_q is not None:
+        every = _flat("log_q", log_q, sizes, n_actions)
+        log_prior = every[order]
+        if kept is not None:
+            dropped = float(np.exp(every).sum() - np.exp(log_prior).sum())
+    elif q is not None:
+        every = _flat("q", q, sizes, n_actions)
+        prior = every[order]
+        if kept is not None:
+            dropped = float(every.sum() - prior.sum())
+        with np.errstate(divide="ignore", invalid="ignore"):
+            log_prior = np.log(prior)
+    else:
+        raise InvalidMDPError("the step needs q or log_q, the occupancy measure to start from")
+    cost = step_size * _flat("loss", loss, sizes, n_actions)[order]
+    highest = float(cost.max())
+    problem = Problem(kept_sizes, n_actions, log_prior, cost, highest, kept, sizes, dropped)
+    if not np.isfinite(log_prior.sum()):
+        _reject(problem, ~np.isfinite(log_prior), "log q", log_prior, "finite (give log_q where q underflows)")
+    if not (highest < np.inf and float(cost.min()) >= 0.0):
+        _reject(problem, ~((cost >= 0.0) & (cost < np.inf)), "step_size * loss", cost, "finite and not negative")
+    return problem
+
+
+def _flat(name: str, tables: Sequence[ArrayLike], sizes: tuple[int, ...], n_actions: int) -> Floats:
+    """Tables (S_h, A) of all layers, one after the other."""
+    if len(tables) != len(sizes) - 1:
+        raise InvalidMDPError(f"{name} has {len(tables)} layers; this set needs {len(sizes) - 1}")
+    arrays = [np.asarray(table, dtype=np.float64) for table in tables]
+    for h, array in enumerate(arrays):
+        if array.shape != (sizes[h], n_actions):
+            raise InvalidMDPError(f"{name}[{h}] has shape {array.shape}; this set needs ({sizes[h]}, {n_actions})")
+    flat: Floats = np.concatenate(arrays, axis=None)
+    return flat
+
+
+@lru_cache(maxsize=64)
+def _block_order(sizes: tuple[int, ...], n_actions: int) -> NDArray[np.intp]:
+    return _order_of(sizes, n_actions, [np.arange(n) for n in sizes])
+
+
+def _order_of(sizes: tuple[int, ...], n_actions: int, kept: Sequence[NDArray[np.intp]]) -> NDArray[np.intp]:
+    """Where the blocks, a-major within a layer and of the kept states only, stand in tables (S_h, A)."""
+    starts = n_actions * np.concatenate([[0], np.cumsum(sizes[:-2])])
+    actions = np.arange(n_actions)[:, None]
+    return np.concatenate(
+        [start + (n_actions * states + actions).ravel() for start, states in zip(starts, kept, strict=False)]
+    ).astype(np.intp)
+
+
+def _reject(problem: Problem, wrong: NDArray[np.bool_], name: str, values: Floats, requirement: str) -> None:
+    """Raise for the first flagged entry, naming its layer, state and action."""
+    if not wrong.any():
+        return
+    index = int(np.argmax(wrong))
+    value = float(values[index])
+    h = 0
+    while index >= problem.sizes[h] * problem.n_actions:
+        index -= problem.sizes[h] * problem.n_actions
+        h += 1
+    action, state = divmod(index, problem.sizes[h])
+    if problem.kept is not None:
+        state = int(problem.kept[h][state])
+    raise InvalidMDPError(f"{name} is {value} at layer {h}, state {state}, action {action}; it must be {requirement}")
+
+
+def require_rows(confidence_set: ConfidenceSet, empty: bool) -> None:
+    """Raise if the set has an empty pair, saying where and what would help."""
+    if empty:
+        pairs = confidence_set.empty_pairs()
+        where = "layer {}, state {}, action {}".format(*pairs[0]) if len(pairs) else "a pair"
+        raise InvalidMDPError(
+            f"the confidence set has {max(len(pairs), 1)} empty pairs, the first at {where}; a radius "
+            f"{confidence_set.smallest_radius_multiple():.6g} times as large would leave none"
+        )
+
+
+def reproducer(confidence_set: ConfidenceSet, problem: Problem, step_size: float) -> dict[str, Any]:
+    """The tables of the set and of the step, by name and layer, for a file that needs no pickle."""
+    saved: dict[str, Any] = {
+        "set": type(confidence_set).__name__,
+        "log_prior": problem.log_prior,
+        "cost": problem.cost,
+        "step_size": step_size,
+        "n_actions": problem.n_actions,
+        "layer_sizes": np.array(problem.full_sizes),
+    }
+    for name, value in vars(confidence_set).items():
+        if name in ("features", "centres", "grams", "lower", "upper", "kernels", "reachable"):
+            saved |= {f"{name}_{h}": table for h, table in enumerate(value)}
+        elif name in ("radius", "simplex"):
+            saved[name] = value
+    return saved
+
+
+def publish(problem: Problem, answer: Answer) -> tuple[list[Floats], list[Floats], list[Floats]]:
+    """(q, log q, kernels), copied out of the working memory into tables over all states."""
+    sizes, A = problem.sizes, problem.n_actions
+    blocks = answer.q.shape[0]
+    out = np.empty(answer.kernels.shape[0] + 2 * blocks)
+    _unpack(np.array(sizes), A, answer.q, answer.log_q, answer.kernels, out)
+    q, log_q, kernels = [], [], []
+    at_block, at_entry = 0, 2 * blocks
+    for h in range(len(sizes) - 1):
+        n, m = sizes[h], sizes[h + 1]
+        N = n * A
+        q.append(out[at_block : at_block + N].reshape(n, A))
+        log_q.append(out[blocks + at_block : blocks + at_block + N].reshape(n, A))
+        at_block += N
+        if h < len(sizes) - 2:
+            kernels.append(out[at_entry : at_entry + N * m].reshape(n, A, m))
+            at_entry += N * m
+        else:
+            kernels.append(np.ones((n, A, 1)))
+    if problem.kept is not None:
+        full = problem.full_sizes
+        for h, states in enumerate(problem.kept[:-1]):
+            here = q[h], log_q[h], kernels[h]
+            q[h] = np.zeros((full[h], A))
+            log_q[h] = np.full((full[h], A), -np.inf)
+            # A state that no kernel of the set reaches: its rows matter to nobody, and are uniform.
+            kernels[h] = np.full((full[h], A, full[h + 1]), 1.0 / full[h + 1])
+            q[h][states], log_q[h][states] = here[0], here[1]
+            rows = np.zeros((len(states), A, full[h + 1]))
+            rows[:, :, problem.kept[h + 1]] = here[2]
+            kernels[h][states] = rows
+    return q, log_q, kernels
+
+
+@kernel
+def _unpack(sizes: Integers, n_actions: int, q: Floats, log_q: Floats, kernels: Floats, out: Floats) -> None:
+    """q, then log q, then the kernels, each layer in C order of (state, action[, next state])."""
+    blocks = q.shape[0]
+    at = 0
+    entry = 0
+    for h in range(sizes.shape[0] - 1):
+        n = sizes[h]
+        m = sizes[h + 1] if h < sizes.shape[0] - 2 else 0
+        P = view2(kernels, entry, m, n * n_actions)
+        for s in range(n):
+            for a in range(n_actions):
+                b = a * n + s
+                out[at + s * n_actions + a] = q[at + b]
+                out[blocks + at + s * n_actions + a] = log_q[at + b]
+                start = 2 * blocks + entry + (s * n_actions + a) * m
+                for t in range(m):
+                    out[start + t] = P[t, b]
+        at += n * n_actions
+        entry += n * n_actions * m
+
+
+# --------------------------------------------------------------------------------------------------------
+# The tables of a set, reachable states only
+
+
+def kept_tables(problem: Problem, tables: Sequence[Floats]) -> Floats:
+    """Tables (S_h, A, S_{h+1}) of all layers but the last as one vector."""
+    kept = problem.kept
+    if len(tables) == 1:
+        return np.empty(0)
+    if kept is None:
+        every: Floats = np.concatenate(tables[:-1], axis=None)
+        return every
+    return np.concatenate([table[kept[h]][:, :, kept[h + 1]].ravel() for h, table in enumerate(tables[:-1])])
+
+
+def kept_rows(problem: Problem, dim: int, simplex: bool, reduced: Any) -> tuple[Floats, ...]:
+    """(P0, G, E0, E, chi, smallest) of a reduced ellipsoid set, reachable states only."""
+    P0, G, E0, E, chi, _, smallest = reduced
+    if problem.kept is None:
+        return P0, G, E0, E, chi, smallest
+    A, k = problem.n_actions, dim - 1
+    parts: list[list[Floats]] = [[], [], [], [], [], []]
+    entry = row = block = 0
+    for h in range(len(problem.full_sizes) - 2):
+        n, m = problem.full_sizes[h], problem.full_sizes[h + 1]
+        N, r = n * A, dim if simplex else m
+        blocks = (np.arange(A)[:, None] * n + problem.kept[h]).ravel()
+        nexts = problem.kept[h + 1]
+        rows = np.arange(dim) if simplex else nexts
+        cuts = (
+            P0[entry : entry + m * N].reshape(m, N)[nexts][:, blocks],
+            G[entry * k : (entry + m * N) * k].reshape(m, k, N)[nexts][:, :, blocks],
+            E0[row : row + r * N].reshape(r, N)[rows][:, blocks],
+            E[row * k : (row + r * N) * k].reshape(r, k, N)[rows][:, :, blocks],
+            chi[block * k : (block + N) * k].reshape(k, N)[:, blocks],
+            smallest[block : block + N][blocks],
+        )
+        for part, cut in zip(parts, cuts, strict=True):
+            part.append(cut.ravel())
+        entry, row, block = entry + m * N, row + r * N, block + N
+    return tuple(np.concatenate(part) if part else np.empty(0) for part in parts)
+
+
+def kept_active(problem: Problem, confidence_set: EllipsoidSet) -> NDArray[np.int64]:
+    """The active rows of the shortest points of a reduced ellipsoid set, reachable states only."""
+    active: NDArray[np.int64] = confidence_set.reduced.active
+    if problem.kept is None:
+        return active
+    A, k = problem.n_actions, confidence_set.dim - 1
+    parts = [active[:0]]
+    block = 0
+    for h in range(len(problem.full_sizes) - 2):
+        n, m = problem.full_sizes[h], problem.full_sizes[h + 1]
+        blocks = (np.arange(A)[:, None] * n + problem.kept[h]).ravel()
+        part = active[block * k : (block + n * A) * k].reshape(k, n * A)[:, blocks]
+        if not confidence_set.simplex:
+            # Rows are next states, which are counted anew; -1 stays what it is.
+            place = np.full(m + 1, -1)
+            place[problem.kept[h + 1]] = np.arange(len(problem.kept[h + 1]))
+            part = place[part]
+        parts.append(part.ravel())
+        block += n * A
+    return np.concatenate(parts)
