@@ -74,6 +74,8 @@ def problem(
     kernels = [np.clip(phi @ centre, 0.0, None) for phi, centre in zip(features, centres, strict=True)]
     kernels = [kernel / kernel.sum(axis=2, keepdims=True) for kernel in kernels]
     widths = [0.1 * rng.random(kernel.shape) for kernel in kernels]
+    q = [rng.dirichlet(np.ones(n * n_actions)).reshape(n, n_actions) for n in sizes[:-1]]
+    loss = [rng.random((n, n_actions)) for n in sizes[:-1]]
     families: dict[str, ConfidenceSet] = {
         "ellipsoid": EllipsoidSet(features, centres, grams, radius),
         "box": BoxSet(
@@ -84,8 +86,6 @@ def problem(
         "simplex": EllipsoidSet(features, centres, grams, radius, simplex=True),
         "l1": L1Set(kernels, [0.2 * rng.random(kernel.shape[:2]) for kernel in kernels]),
     }
-    q = [rng.dirichlet(np.ones(n * n_actions)).reshape(n, n_actions) for n in sizes[:-1]]
-    loss = [rng.random((n, n_actions)) for n in sizes[:-1]]
     return families, q, loss
 
 

@@ -139,13 +139,13 @@ def move_inside(layout: Layout, rows: Rows, share: float, kernels: Floats, out: 
                 bottom += low[t, i]
                 top += high[t, i]
             if total > 1.0:
-                share = (1.0 - bottom) / (total - bottom)
+                kept = (1.0 - bottom) / (total - bottom)
                 for t in range(m):
-                    P[t, i] = low[t, i] + share * (P[t, i] - low[t, i])
+                    P[t, i] = low[t, i] + kept * (P[t, i] - low[t, i])
             elif total < 1.0:
-                share = (top - 1.0) / (top - total)
+                kept = (top - 1.0) / (top - total)
                 for t in range(m):
-                    P[t, i] = high[t, i] - share * (high[t, i] - P[t, i])
+                    P[t, i] = high[t, i] - kept * (high[t, i] - P[t, i])
 
 
 @inner_kernel
