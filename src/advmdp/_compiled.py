@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from collections.abc import Callable
 from functools import cache
@@ -26,24 +27,23 @@ def kernel(function: F) -> F:
     """
     only_python: dict[str, Any] = {"no_cfunc_wrapper": True}
     compiled: Any = numba.njit(function, cache=True, error_model="numpy", nogil=True, **only_python)
-    # Numba takes what it has cached for fresh as long as the file of the function itself is unchanged; what the
-    # function calls lies in other files of its package, whose change must count as well.
-    cached = compiled._cache._cache_file
-    cached._source_stamp = cached._source_stamp, _newest(Path(function.__code__.co_filename))
+    # Numba takes what it has cached for fresh as long as the file of the function itself has the same date; what the
+    # function calls lies in other files of its package.  The contents of them all decide instead.
+    compiled._cache._cache_file._source_stamp = _fingerprint(Path(function.__code__.co_filename))
     return cast(F, compiled)
 
 
-def _newest(file: Path) -> tuple[int, int]:
-    """When a module with kernels, in the same part of the package, was last changed, and their total size."""
+def _fingerprint(file: Path) -> str:
+    """Of all modules with kernels in the part of the package that this file belongs to."""
     root = Path(__file__).parent
-    return _stamp(root / file.relative_to(root).parts[0]) if file.is_relative_to(root) else (0, 0)
+    return _contents(root / file.relative_to(root).parts[0] if file.is_relative_to(root) else file)
 
 
 @cache
-def _stamp(part: Path) -> tuple[int, int]:
-    paths = [part] if part.is_file() else [path for path in part.rglob("*.py") if b"_compiled" in path.read_bytes()]
-    states = [path.stat() for path in paths]
-    return max(state.st_mtime_ns for state in states), sum(state.st_size for state in states)
+def _contents(part: Path) -> str:
+    modules = [Path(__file__), *([part] if part.is_file() else sorted(part.rglob("*.py")))]
+    texts = [module.read_bytes() for module in modules]
+    return hashlib.sha256(b"".join(text for text in texts if b"_compiled" in text)).hexdigest()
 
 
 def inner_kernel(function: F) -> F:

@@ -62,6 +62,7 @@ class _Memory(NamedTuple):
     mass: Floats  # pairs
     diag: Floats
     off: Floats
+    scratch: Floats  # as long as the longest part of off
     diag_at: Integers
     off_at: Integers
     state_at: Integers
@@ -94,7 +95,7 @@ class RepeatedStep:
         states, pairs = int(state_at[-1]), len(row_at) - 1
         self._memory = _Memory(
             np.zeros(states), np.zeros(states), np.zeros(states), np.zeros(states), np.zeros(pairs), np.zeros(pairs),
-            np.zeros(diag_at[-1]), np.zeros(off_at[-1]), diag_at, off_at, state_at,
+            np.zeros(diag_at[-1]), np.zeros(off_at[-1]), np.zeros(int(n.max()) ** 2), diag_at, off_at, state_at,
         )  # fmt: skip
 
     def __call__(self, log_q: Floats, cost: Floats, tolerance: float = 1e-8) -> FlatStep:
@@ -141,7 +142,7 @@ def descend(
         # A step with an old factorisation multiplies the imbalance by about what it was then.
         if not imbalance * factored_at <= enough:
             assemble(kernels, memory)
-            tridiagonal.factor(sizes, memory.diag, memory.diag_at, memory.off, memory.off_at)
+            tridiagonal.factor(sizes, memory.diag, memory.diag_at, memory.off, memory.off_at, memory.scratch)
             factored_at = imbalance
         before = imbalance
         for s in range(last):
