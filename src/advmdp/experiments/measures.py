@@ -107,8 +107,42 @@ class WidthsMeasure:
         self._rows = [list(map(float, row)) for row in state["rows"]]
 
 
+class ModelTestMeasure:
+    """``log_e``: the log e-value against the mixture model, at the logged episodes; NaN for learners that assume none.
+
+    See :meth:`advmdp.learners.Learner.misspecification`: if reality is a mixture, the probability that this ever
+    reaches log(1 / level) is at most the level.
+    """
+
+    def __init__(self, mdp: LayeredMDP, learner: Learner, episodes: int) -> None:
+        self._logged = logged_episodes(episodes)
+        self._values: list[float] = []
+
+    def before(self, k: int, learner: Learner, q: FloatArray, losses: FloatArray) -> None:
+        """Nothing: the episode has not been told yet."""
+
+    def after(self, k: int, learner: Learner) -> None:
+        """Weigh the evidence of the episodes up to this one."""
+        if k + 1 == self._logged[len(self._values)]:
+            result = learner.misspecification()
+            self._values.append(float("nan") if result is None else result.log_e_total)
+
+    def columns(self) -> dict[str, FloatArray]:
+        """One column."""
+        return {"log_e": np.array(self._values)}
+
+    def state(self) -> dict[str, Any]:
+        """The values so far."""
+        return {"values": list(self._values)}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Go on after those values."""
+        self._values = list(map(float, state["values"]))
+
+
 MEASURES: dict[str, Callable[[LayeredMDP, Learner, int], Measure]] = {
     "decomposition": DecompositionMeasure,
+    "model-test": ModelTestMeasure,
     "widths": WidthsMeasure,
 }
 

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 
 from advmdp.experiments.statistics import mean_curves
 from advmdp.report.figures import COLOURS, make_styles, plot_occupancy, plot_policy
-from advmdp.report.results import Results, interval, number, significant
+from advmdp.report.results import LEVEL, Results, interval, number, significant
 from advmdp.report.worlds import draw_world
 
 #: Pixels per inch of pictures, which are shown at half their size: sharp on any screen.
@@ -111,6 +111,8 @@ def _texts(results: Results) -> dict[str, Any]:
         "version": versions.get("advmdp", ""),
         "summary": summary,
         "partial": partial,
+        "alarms": results.alarms,
+        "level": f"{LEVEL:.0%}",
         "failed": [{"id": name, **cell} for name, cell in cells.items() if cell["state"] == "failed"],
         "command": f"advmdp run spec.toml --out results   # {program}",
         "spec": results.spec_text,

@@ -31,12 +31,16 @@ from advmdp.worlds import make_world
 #: Learners whose regret others are divided by, where they are in the experiment: no learning, and a known transition.
 REFERENCES = ("uniform", "o-reps-bandit")
 
+#: The level of the test of the mixture model.
+LEVEL = 0.05
+
 #: Columns of a frame that a report can show, with their labels.
 MEASURES = {
     "regret": "regret",
     "loss": "expected loss of the episode",
     "width": "width of the confidence set",
     "upper_ratio": "u / true occupancy",
+    "log_e": "log e-value against the mixture model",
     **{term: f"{term}, a part of the regret" for term in TERMS},
 }
 
@@ -118,6 +122,14 @@ class Results:
         names = [str(column) for column in self.frame]
         known = {**MEASURES, **{name: name.replace("_", " ") for name in names if name.startswith("regret_")}}
         return {c: label for c, label in known.items() if c in self.frame and self.frame[c].notna().any()}
+
+    @cached_property
+    def alarms(self) -> list[str]:
+        """Cells in which the test of the mixture model raised its alarm, at the level that it has by default."""
+        if "log_e" not in self.frame.columns:
+            return []
+        loud = self.frame[self.frame["log_e"] >= -math.log(LEVEL)]
+        return [str(cell) for cell in loud["cell"].unique()]
 
     # ------------------------------------------------------------------------------------------- tables
 
