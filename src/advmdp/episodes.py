@@ -163,14 +163,22 @@ def _full_information(episode: Episode, layers: Layers, pairs: IntArray, losses:
         table = layers.loss_table(episode.loss_table, "loss_table")
     except (InvalidMDPError, TypeError, ValueError) as error:
         raise InvalidEpisodeError(str(error)) from error
-    differ = np.abs(table[pairs] - losses) > 1e-9
-    if differ.any():
-        h = int(np.argmax(differ))
+    h = int(first_difference(table, pairs, losses))
+    if h >= 0:
         raise InvalidEpisodeError(
             f"{layers.name_pair(int(pairs[h]))}: loss_table has {table[pairs[h]]}, but the observed loss "
             f"is {losses[h]}; they should be equal"
         )
     return table
+
+
+@kernel
+def first_difference(table: FloatArray, pairs: IntArray, losses: FloatArray) -> int:
+    """First layer in which the loss of the visited pair is not that of the table, or -1."""
+    for h in range(pairs.size):
+        if not abs(table[pairs[h]] - losses[h]) <= 1e-9:
+            return h
+    return -1
 
 
 @kernel
