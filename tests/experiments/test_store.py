@@ -45,6 +45,9 @@ def test_the_frame_has_the_promised_columns(finished):
     assert set(frame["learner"]) == {"uniform", "uob-reps[radius_scale=1.0]", "uob-reps[radius_scale=0.5]"}
     assert frame.groupby("cell")["episode"].max().eq(30).all()
     assert frame["cell"].nunique() == 6
+    # Learners without the option have no value of it; the others' are numbers.
+    assert frame["learner.radius_scale"].dtype == float
+    assert (frame["learner.radius_scale"].isna() == (frame["learner"] == "uniform")).all()
 
 
 def test_the_rows_are_those_of_a_run(finished):

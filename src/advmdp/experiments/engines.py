@@ -55,7 +55,10 @@ class Engine(Protocol):
 
 
 class InProcessEngine:
-    """One cell after the other in this process: for debugging, and where processes cannot be started."""
+    """One cell after the other in this process: for debugging, and where processes cannot be started.
+
+    It has the threads that this process has; where BLAS has several, the last bits of large sums may differ.
+    """
 
     name = "in-process"
     workers = 1

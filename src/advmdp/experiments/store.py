@@ -31,6 +31,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, cast
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -142,18 +143,16 @@ class Store:
     def load(self) -> pd.DataFrame:
         """The rows of all finished cells as one tidy frame; see :func:`load`."""
         spec = self.spec
-        frames = []
-        for cell in spec.cells:
-            if self.is_done(cell):
-                frame = self.frame(cell)
-                key = {"cell": cell.id, **spec.labels(cell), "seed": cell.seed, **spec.varying(cell)}
-                for position, (column, value) in enumerate(key.items()):
-                    frame.insert(position, column, pd.Series([value] * len(frame)))
-                frames.append(frame)
-        if frames:
-            return pd.concat(frames, ignore_index=True)
-        columns = ["cell", "world", "adversary", "learner", "seed", "episode", "loss", "cumulative_loss"]
-        return pd.DataFrame(columns=[*columns, "observed_loss", "regret", "bound"])
+        done = [cell for cell in spec.cells if self.is_done(cell)]
+        if not done:
+            columns = ["cell", "world", "adversary", "learner", "seed", "episode", "loss", "cumulative_loss"]
+            return pd.DataFrame(columns=[*columns, "observed_loss", "regret", "bound"])
+        frames = [self.frame(cell) for cell in done]
+        keys = pd.DataFrame(
+            [{"cell": cell.id, **spec.labels(cell), "seed": cell.seed, **spec.varying(cell)} for cell in done]
+        )
+        repeated = keys.loc[np.repeat(np.arange(len(done)), [len(frame) for frame in frames])]
+        return pd.concat([repeated.reset_index(drop=True), pd.concat(frames, ignore_index=True)], axis=1)
 
     # ------------------------------------------------------------------------------ inside
 
