@@ -1,4 +1,4 @@
-"""Small specs for tests."""
+"""Small specs for tests, and a display that remembers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 
 from advmdp.experiments import Spec
 from advmdp.experiments.spec import to_toml
+from advmdp.experiments.sweep import Display
 
 #: A package of misbehaving learners; the fixture ``plugin`` installs it.
 PLUGIN = Path(__file__).parent / "plugin"
@@ -21,3 +22,17 @@ def small_spec(**changes) -> Spec:
         "learners": ["uniform", "vlsuob-reps-tight"],
     }
     return Spec(to_toml(document | changes))
+
+
+class Recorder(Display):
+    def __init__(self):
+        self.events, self.logs = [], []
+
+    def progress(self, cell, played):
+        self.events.append((cell.id, played))
+
+    def finished(self, cell, state):
+        self.events.append((cell.id, state))
+
+    def log(self, text):
+        self.logs.append(text)

@@ -10,8 +10,7 @@ import pytest
 from advmdp import InvalidSpecError
 from advmdp.experiments import Store, load, resume, run_spec
 from advmdp.experiments.ray_engine import RayEngine
-from tests.experiments.specs import PLUGIN, small_spec
-from tests.experiments.test_sweep import Recorder
+from tests.experiments.specs import PLUGIN, Recorder, small_spec
 
 pytest.importorskip("ray", reason="the extra `ray` is not installed")
 

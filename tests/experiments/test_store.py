@@ -15,7 +15,7 @@ from advmdp import CorruptCheckpointError, InvalidSpecError, occupancy, run, sto
 from advmdp.experiments import Spec, Store, load, resume, run_spec
 from advmdp.experiments import store as store_module
 from advmdp.experiments.store import StoreBusyError, WritableStore
-from tests.experiments.specs import small_spec
+from tests.experiments.specs import Recorder, small_spec
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +93,7 @@ def test_the_manifest_says_with_what_and_how_it_was_made(finished):
     assert manifest["seeds"] == [0, 1]
     assert manifest["versions"]["numpy"] == np.__version__
     assert manifest["machine"]["cpus"] == os.cpu_count()
+    assert manifest["engine"] == {"name": "in-process", "workers": 1}
     assert len(manifest["cells"]) == 6
     for entry in manifest["cells"].values():
         assert entry["state"] == "done"
@@ -295,7 +296,9 @@ def test_checkpoints_come_back_newest_first_and_damaged_ones_are_passed_over(tmp
 def test_other_versions_are_remembered(copy, monkeypatch):
     monkeypatch.setattr(store_module, "_environment", lambda: {"versions": {"advmdp": "9"}, "git": None, "machine": {}})
     old = Store(copy).manifest
-    resume(copy, workers=0)
+    display = Recorder()
+    resume(copy, workers=0, display=display)
+    assert display.logs == [f"6 cells are there from advmdp {old['versions']['advmdp']}; they are kept as they are"]
     new = Store(copy).manifest
     assert new["versions"] == {"advmdp": "9"}
     assert [entry["versions"] for entry in new["history"]] == [old["versions"]]

@@ -14,22 +14,7 @@ import pytest
 
 from advmdp import InvalidSpecError, storage
 from advmdp.experiments import Store, load, resume, run_spec, work
-from advmdp.experiments.sweep import Display
-from tests.experiments.specs import PLUGIN, small_spec
-
-
-class Recorder(Display):
-    def __init__(self):
-        self.events, self.logs = [], []
-
-    def progress(self, cell, played):
-        self.events.append((cell.id, played))
-
-    def finished(self, cell, state):
-        self.events.append((cell.id, state))
-
-    def log(self, text):
-        self.logs.append(text)
+from tests.experiments.specs import PLUGIN, Recorder, small_spec
 
 
 @pytest.fixture(scope="module")

@@ -194,8 +194,8 @@ class _Member:
     """A worker process as the driver sees it."""
 
     def __init__(self) -> None:
-        # A fork server imports this library once, in a process without threads, and forks workers from there: a
-        # worker that replaces a dead one is there at once.
+        # A fork server imports this library once and forks workers from there, so that one that replaces a dead one is
+        # there at once.  Its only other thread is that of pyarrow's allocator, which knows about forks.
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["__main__", __name__])
         self.connection, theirs = context.Pipe()

@@ -22,6 +22,7 @@ import platform
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -203,6 +204,7 @@ class Store:
             "versions": None,
             "git": None,
             "machine": None,
+            "engine": None,
             "history": [],
         }
 
@@ -277,7 +279,12 @@ class WritableStore(Store):
             if earlier != environment and earlier not in history:
                 history.append(earlier)
         created = _now() if known is None else known.get("created", _now())
-        self._manifest = {**fresh, **environment, "created": created, "history": history}
+        engine = None if known is None else known.get("engine")
+        self._manifest = {**fresh, **environment, "engine": engine, "created": created, "history": history}
+        others = Counter(entry.get("version") for entry in fresh["cells"].values() if entry["state"] == "done")
+        for found, count in others.items():
+            if found != environment["versions"]["advmdp"]:
+                self.remarks.append(f"{count} cells are there from advmdp {found}; they are kept as they are")
         self.write_manifest(force=True)
 
     def _agreed_spec(self, known: dict[str, Any] | None) -> Spec:

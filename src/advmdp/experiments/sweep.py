@@ -166,6 +166,7 @@ class _Driver:
             if self._todo:
                 with self._engine:
                     self._engine.prepare(representatives(self._todo))
+                    self._store.manifest["engine"] = {"name": self._engine.name, "workers": self._engine.workers}
                     self._display.begin(list(self._todo), self._outcome.present, self._engine.workers)
                     try:
                         self._loop(received)
