@@ -86,7 +86,7 @@ def main() -> None:
         "",
         "*Future in the last Q*: how much of the true expected loss of later steps the last action values contain, the",
         "rest having been taken away by bonuses and clipping; 0% is a learner that looks at the losses of each step",
-        "alone.",
+        "alone. A bound above H per episode says nothing.",
     ]
     for adversary, options in ADVERSARIES.items():
         lines += study(adversary, options)

@@ -167,6 +167,19 @@ class Oppo(Reference):
     def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)
         self.data = [[] for _ in range(self.H - 1)]
+        #: Which sides of which truncation were met, for tests that must meet all.
+        self.met = set()
+
+    def start_from(self, thetas, weights):
+        """As after a past in which each coordinate of layer h alone was seen ``weights[h]`` times, with no noise."""
+        self.data = [self.past(theta, weight) for theta, weight in zip(thetas, weights, strict=True)]
+
+    def past(self, theta, weight):
+        return [(axis, y, weight) for axis, y in zip(np.eye(self.mdp.dim), theta, strict=True)]
+
+    def clip(self, what, value, low, high):
+        self.met.add((what, "below" if value < low else "above" if value > high else "inside"))
+        return min(max(value, low), high)
 
     @property
     def eta(self):
@@ -197,7 +210,7 @@ class Oppo(Reference):
                 for s, a in product(range(self.sizes[h]), range(self.A)):
                     x = self.phi(h, s, a, following)
                     ahead = x @ theta - beta * np.sqrt(x @ np.linalg.solve(gram, x))
-                    values[h][s, a] += min(max(ahead, 0), self.H - 1 - h)
+                    values[h][s, a] += self.clip("future", ahead, 0, self.H - 1 - h)
             following = state_value(h, values[h])
         return values
 
@@ -207,6 +220,7 @@ class Oppo(Reference):
 
     def remember(self, episode):
         self.regress(episode, mean_over(self.policy, self.values))
+        super().remember(episode)
 
     def regress(self, episode, V):
         for h in range(self.H - 1):
@@ -217,6 +231,10 @@ class Oppo(Reference):
 class UcrlVtr(Oppo):
     def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)
+        self.plan(self.summed)
+
+    def start_from(self, thetas, weights):
+        super().start_from(thetas, weights)
         self.plan(self.summed)
 
     def plan(self, mean):
@@ -248,8 +266,12 @@ class Powers(Oppo):
         )
         self.R = max(corners)
 
+    def start_from(self, thetas, weights):
+        super().start_from(thetas, weights)
+        self.squares = [list(past) for past in self.data]
+
     def radii(self):
-        d, H, k = self.mdp.dim, self.H, len(self.data[0]) + 1
+        d, H, k = self.mdp.dim, self.H, len(self.history) + 1
         l1, l2 = np.log(1 + k * self.R**2 / self.lam), np.log(4 * k**2 * H / self.zeta)
         rest = np.sqrt(self.lam) * self.mdp.bound
         hat = 8 * np.sqrt(d * l1 * l2) + 4 * np.sqrt(d) * l2 + rest
@@ -269,10 +291,12 @@ class Powers(Oppo):
             x, z = self.phi(h, s, a, V[h + 1]), self.phi(h, s, a, V[h + 1] ** 2)
             gram, theta = self.ridge(self.data[h])
             gram_square, theta_square = self.ridge(self.squares[h])
-            variance = np.clip(z @ theta_square, 0, H**2) - np.clip(x @ theta, 0, H) ** 2
-            error = min(H**2, tilde * np.sqrt(z @ np.linalg.solve(gram_square, z)))
-            error += min(H**2, 2 * H * check * np.sqrt(x @ np.linalg.solve(gram, x)))
-            sigma2 = max(H**2 / d, variance + error)
+            mean = self.clip("mean", x @ theta, 0, H)
+            variance = self.clip("mean square", z @ theta_square, 0, H**2) - mean**2
+            width, width_square = np.sqrt(x @ np.linalg.solve(gram, x)), np.sqrt(z @ np.linalg.solve(gram_square, z))
+            error = self.clip("error of the square", tilde * width_square, 0, H**2)
+            error += self.clip("error of the mean", 2 * H * check * width, 0, H**2)
+            sigma2 = self.clip("variance", variance + error, H**2 / d, np.inf)
             self.data[h].append((x, V[h + 1][following], 1 / sigma2))
             self.squares[h].append((z, V[h + 1][following] ** 2, 1.0))
 

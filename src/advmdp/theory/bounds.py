@@ -42,7 +42,7 @@ class Bound:
     value: float
     #: Whether a proof gives the constants of ``value``.
     explicit: bool
-    #: The order without constants and logarithms, comparable between all rows.
+    #: The order without constants and logarithms, comparable between rows (:func:`pomd`'s is stated too high).
     order: float
     #: The order as a formula.
     formula: str
@@ -427,7 +427,11 @@ def bandit_uc_o_reps(
 
 
 def pomd(S: int, A: int, H: int, K: float, d: int = 1, zeta: float = 0.05, B: float = 1.0) -> Bound:
-    """Order H^2 S sqrt(A) K^(2/3)."""
+    """Order H^2 S sqrt(A) K^(2/3), as quoted.
+
+    The source's S counts the states of one stage; with all of them, as here, H S sqrt(A) K^(2/3) would do for layers of
+    equal size.
+    """
     _check_sizes(S, A, H, K, d, zeta, B)
     order = H**2 * S * sqrt(A) * K ** (2.0 / 3.0)
     source = "Shani, Efroni, Rosenberg, Mannor 2020"
@@ -435,10 +439,10 @@ def pomd(S: int, A: int, H: int, K: float, d: int = 1, zeta: float = 0.05, B: fl
 
 
 def dilated_bonus(S: int, A: int, H: int, K: float, d: int = 1, zeta: float = 0.05, B: float = 1.0) -> Bound:
-    """Order H^2 S sqrt(A K)."""
+    """Order H^2 S sqrt(A K) + H^4."""
     _check_sizes(S, A, H, K, d, zeta, B)
-    order = H**2 * S * sqrt(A * K)
-    return _order_only("dilated-bonus", order, "H^2 S sqrt(A K)", "bandit", "tabular", "Luo, Wei, Lee 2021")
+    order = H**2 * S * sqrt(A * K) + H**4
+    return _order_only("dilated-bonus", order, "H^2 S sqrt(A K) + H^4", "bandit", "tabular", "Luo, Wei, Lee 2021")
 
 
 # ----------------------------------------------------------- policy optimisation with value-targeted regression
