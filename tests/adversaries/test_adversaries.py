@@ -97,6 +97,9 @@ def test_switching_changes_exactly_every_period():
         ("random-walk", {"step": -0.1}, "step is -0.1"),
         ("corrupted", {"fraction": 1.1}, "fraction is 1.1"),
         ("adaptive", {"strength": 2.0}, "strength is 2.0"),
+        ("adaptive", {"strength": None}, r"strength is None, should be a number in \[0, 1\]"),
+        ("drifting", {"period": "week"}, "period is 'week', should be a finite number > 0"),
+        ("corrupted", {"fraction": True}, "fraction is True, should be a number in"),
         ("adaptive", {"memory": 0}, "memory is 0"),
         ("from-file", {"path": "x.txt"}, "x.txt: its name ends with '.txt', should end with .npy"),
     ],
@@ -253,7 +256,7 @@ def test_going_forward_never_replays_the_walk():
     assert drawn == list(range(300))
 
 
-@pytest.mark.parametrize("fraction", [0.0, 0.035, 0.3, 1.0])
+@pytest.mark.parametrize("fraction", [0.0, 0.035, 0.29, 0.3, 0.57, 1.0])  # 100 * 0.29 < 29 in binary
 def test_the_budget_of_corruption_is_kept(fraction):
     adversary = make_adversary("corrupted", WORLD, 1000, fraction=fraction, seed=8)
     spoilt = [adversary.is_corrupted(k) for k in range(1000)]
@@ -354,6 +357,21 @@ def test_bad_files_are_rejected(tmp_path, change, message):
     change(rows_of(recorded())).to_csv(tmp_path / "l.csv", index=False)
     with pytest.raises(InvalidMDPError, match=r"l\.csv: .*" + message):
         make_adversary("from-file", WORLD, 6, path=tmp_path / "l.csv")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("l.npz", b"PK\x03\x04 cut short", "it is no file of numbers"),
+        ("l.csv", b"", "it is no table"),
+        ("l.parquet", b"PAR1", "it is no table"),
+        ("l.csv", b"episode,layer,state,action,loss\n0,0,0,0,dear\n", "column loss should hold numbers"),
+    ],
+)
+def test_broken_files_are_named(tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InvalidMDPError, match=rf"{name}: {message}"):
+        make_adversary("from-file", WORLD, 6, path=tmp_path / name)
 
 
 def test_files_that_could_run_code_are_not_read(tmp_path):

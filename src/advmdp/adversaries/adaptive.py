@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from advmdp._checks import integer
+from advmdp._checks import between, integer
 from advmdp.adversaries.base import Adversary
 from advmdp.errors import InvalidSpecError
 from advmdp.layered import FloatArray, IntArray, LayeredMDP, TabularModel
@@ -90,10 +90,8 @@ class Adaptive(Reacting):
         memory: int = 100,
         seed: int = 0,
     ) -> None:
-        if not 0.0 <= strength <= 1.0:
-            raise InvalidSpecError(f"strength is {strength}, should be in [0, 1]")
         super().__init__(mdp, episodes, memory)
-        self._strength = float(strength)
+        self._strength = between(strength, "strength", 0.0, 1.0, InvalidSpecError)
         self._base = generator(seed, Stream.ADVERSARY).random(self.layers.n_pairs)
 
     def _react(self, k: int, usage: FloatArray) -> FloatArray:

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from advmdp._checks import integer
+from advmdp._checks import between, integer
 from advmdp.adversaries.base import Adversary
 from advmdp.errors import InvalidSpecError
 from advmdp.layered import FloatArray, LayeredMDP, TabularModel
@@ -32,9 +32,7 @@ class Corrupted(Adversary):
 
     def __init__(self, mdp: LayeredMDP | TabularModel, episodes: int, *, fraction: float = 0.1, seed: int = 0) -> None:
         super().__init__(mdp, episodes)
-        if not 0.0 <= fraction <= 1.0:
-            raise InvalidSpecError(f"fraction is {fraction}, should be in [0, 1]")
-        self._fraction = float(fraction)
+        self._fraction = between(fraction, "fraction", 0.0, 1.0, InvalidSpecError)
         self._means = generator(seed, Stream.ADVERSARY).random(self.layers.n_pairs)
         self._draws = IndexedGenerator(seed, Stream.ADVERSARY)
         self._block = -1
@@ -44,13 +42,17 @@ class Corrupted(Adversary):
         """Whether the adversary spends its budget on episode k."""
         block, place = divmod(integer(k, "episode", 0, InvalidSpecError), BLOCK)
         if block != self._block:
-            per_block = self._fraction * BLOCK
-            count = math.floor((block + 1) * per_block) - math.floor(block * per_block)
+            count = self._budget(block + 1) - self._budget(block)
             # Odd streams choose the episodes, even ones draw their losses.
             order = self._draws.at(2 * block + 1).permutation(BLOCK)
             self._chosen = frozenset(order[:count].tolist())
             self._block = block
         return place in self._chosen
+
+    def _budget(self, blocks: int) -> int:
+        """Episodes that may be spoilt in the first ``blocks`` blocks."""
+        # A little more than rounding takes away: 0.29 of a hundred is 28.999999999999996 in binary, and means 29.
+        return math.floor(blocks * BLOCK * self._fraction * (1.0 + 1e-12))
 
     def flat_losses(self, k: int) -> FloatArray:
         """Losses 0 or 1, drawn for episode k."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from advmdp._checks import integer
+from advmdp._checks import above_zero, between, integer
 from advmdp.adversaries.base import Adversary
 from advmdp.errors import InvalidSpecError
 from advmdp.layered import FloatArray, LayeredMDP, TabularModel
@@ -34,12 +34,8 @@ class Drifting(Adversary):
         seed: int = 0,
     ) -> None:
         super().__init__(mdp, episodes)
-        if not 0.0 <= amplitude <= 0.5:
-            raise InvalidSpecError(f"amplitude is {amplitude}, should be in [0, 0.5]")
-        if not 0.0 < period < np.inf:
-            raise InvalidSpecError(f"period is {period}, should be a number of episodes > 0")
-        self._amplitude = float(amplitude)
-        self._speed = 2.0 * np.pi / period
+        self._amplitude = between(amplitude, "amplitude", 0.0, 0.5, InvalidSpecError)
+        self._speed = 2.0 * np.pi / above_zero(period, "period", InvalidSpecError)
         rng = generator(seed, Stream.ADVERSARY)
         self._level = rng.uniform(amplitude, 1.0 - amplitude, size=self.layers.n_pairs)
         self._phase = rng.uniform(0.0, 2.0 * np.pi, size=self.layers.n_pairs)

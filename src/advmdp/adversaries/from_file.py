@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from typing import Any
+from zipfile import is_zipfile
 
 import numpy as np
 
@@ -51,6 +52,9 @@ def _read(file: Path, layers: Layers) -> Any:
         case ".npy":
             return _load(file, mmap_mode="r")
         case ".npz":
+            with file.open("rb") as stream:
+                if not is_zipfile(stream):
+                    raise InvalidMDPError("it is no file of numbers (no .npz archive, or cut short)")
             with _load(file) as members:
                 names = [f"layer_{h}" for h in range(layers.horizon)]
                 if sorted(members) != sorted(names):
@@ -71,12 +75,17 @@ def _load(file: Path, **options: Any) -> Any:
 def _from_rows(file: Path, layers: Layers) -> FloatArray:
     import pandas as pd
 
-    rows = pd.read_csv(file) if file.suffix == ".csv" else pd.read_parquet(file)
+    try:
+        rows = pd.read_csv(file) if file.suffix == ".csv" else pd.read_parquet(file)
+    except ValueError as error:  # what pandas and arrow raise for files that are none of theirs
+        raise InvalidMDPError(f"it is no table ({error})") from error
     if not set(_COLUMNS) <= set(rows.columns):
         raise InvalidMDPError(f"it has the columns {list(rows.columns)}, should have {_COLUMNS}")
     for column in _COLUMNS[:-1]:
         if rows[column].dtype.kind not in "iu" or (rows[column] < 0).any():
             raise InvalidMDPError(f"column {column} should hold integers >= 0")
+    if rows["loss"].dtype.kind not in "iuf":
+        raise InvalidMDPError(f"column loss should hold numbers, its type is {rows['loss'].dtype}")
     episode, layer, state, action = (rows[column].to_numpy(np.int64) for column in _COLUMNS[:-1])
     sizes = np.asarray(layers.sizes[:-1])
     exists = (layer < layers.horizon) & (action < layers.n_actions)

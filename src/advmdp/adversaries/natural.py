@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from advmdp._checks import integer
+from advmdp._checks import above_zero, between, integer
 from advmdp.adversaries.base import Adversary
 from advmdp.errors import InvalidSpecError
 from advmdp.layered import FloatArray, LayeredMDP, TabularModel
@@ -18,7 +18,7 @@ from advmdp.seeding import Stream, generator
 def natural(mdp: LayeredMDP | TabularModel, episodes: int, *, seed: int = 0, **options: Any) -> Adversary:
     """The losses of the world itself: costs that drift, congestion that reacts, prices that switch.
 
-    Options are those of the world's losses; the file of the world describes them.  A world of yours names its own in
+    Options are those of the world's losses, which ``advmdp list`` prints as well.  A world of yours names its own in
     its scene; see :func:`advmdp.register_natural_losses`.
     """
     name = mdp.scene.natural_losses if isinstance(mdp, LayeredMDP) else None
@@ -38,8 +38,7 @@ class Waves:
     """
 
     def __init__(self, count: int, period: float, rng: np.random.Generator) -> None:
-        if not 0.0 < period < np.inf:
-            raise InvalidSpecError(f"period is {period}, should be a number of episodes > 0")
+        above_zero(period, "period", InvalidSpecError)
         self._phases = rng.random((2, count)) * (2.0 * np.pi)
         self._speeds = 2.0 * np.pi / period * np.array([[1.0], [(1.0 + np.sqrt(5.0)) / 2.0]])
 
@@ -52,9 +51,7 @@ class Waves:
 
 def share(value: float, what: str) -> float:
     """``value`` if it is a number in [0, 1]."""
-    if not 0.0 <= value <= 1.0:
-        raise InvalidSpecError(f"{what} is {value}, should be in [0, 1]")
-    return float(value)
+    return between(value, what, 0.0, 1.0, InvalidSpecError)
 
 
 @register_natural_losses("terrain")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from advmdp._checks import integer
+from advmdp._checks import between, integer
 from advmdp.adversaries.base import Adversary
 from advmdp.errors import InvalidSpecError
 from advmdp.layered import FloatArray, LayeredMDP, TabularModel
@@ -28,14 +28,12 @@ class RandomWalk(Adversary):
     Parameters
     ----------
     step
-        Standard deviation of a step.
+        Standard deviation of a step, in [0, 1].
     """
 
     def __init__(self, mdp: LayeredMDP | TabularModel, episodes: int, *, step: float = 0.03, seed: int = 0) -> None:
         super().__init__(mdp, episodes)
-        if not 0.0 <= step < np.inf:
-            raise InvalidSpecError(f"step is {step}, should be a number >= 0")
-        self._step = float(step)
+        self._step = between(step, "step", 0.0, 1.0, InvalidSpecError)
         self._draws = IndexedGenerator(seed, Stream.ADVERSARY)
         # Where the walk stands at the beginning of a block: at every block that is a multiple of the spacing ...
         self._checkpoints = {0: generator(seed, Stream.ADVERSARY).random(self.layers.n_pairs)}

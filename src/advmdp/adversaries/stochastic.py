@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
+from advmdp._checks import above_zero
 from advmdp.adversaries.base import Adversary
 from advmdp.errors import InvalidSpecError
 from advmdp.layered import FloatArray, LayeredMDP, TabularModel
@@ -42,10 +43,8 @@ class Stochastic(Adversary):
         super().__init__(mdp, episodes)
         if distribution not in ("bernoulli", "beta"):
             raise InvalidSpecError(f"distribution is {distribution!r}, should be 'bernoulli' or 'beta'")
-        if not 0.0 < concentration < np.inf:
-            raise InvalidSpecError(f"concentration is {concentration}, should be a number > 0")
         self._beta = distribution == "beta"
-        self._concentration = concentration
+        self._concentration = above_zero(concentration, "concentration", InvalidSpecError)
         if means is None:
             self._means = generator(seed, Stream.ADVERSARY).random(self.layers.n_pairs)
         else:

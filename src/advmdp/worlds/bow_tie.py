@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from advmdp._checks import between
 from advmdp.adversaries import Adversary, Fixed
 from advmdp.errors import InvalidSpecError
 from advmdp.layered import LayeredMDP, LinearMixtureMDP
@@ -31,8 +32,7 @@ def bow_tie(*, lean: float = 0.2) -> LinearMixtureMDP:
     lean
         x, in [-1/2, 1/2].
     """
-    if not -0.5 <= lean <= 0.5:
-        raise InvalidSpecError(f"lean is {lean}, should be in [-0.5, 0.5]")
+    between(lean, "lean", -0.5, 0.5, InvalidSpecError)
     first = np.array([[[[0.5, 1.0], [0.5, -1.0]], [[0.5, -1.0], [0.5, 1.0]]]]) / SCALE
     last = np.zeros((2, 2, 1, 2))
     last[..., 0] = 1.0 / SCALE

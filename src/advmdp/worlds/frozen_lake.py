@@ -72,6 +72,8 @@ def _rows(map: str | Sequence[str]) -> tuple[str, ...]:
         if map not in MAPS:
             raise InvalidSpecError(f"map is {map!r}, should be one of {', '.join(MAPS)}, or a list of rows")
         return tuple(MAPS[map])
+    if not isinstance(map, Sequence):
+        raise InvalidSpecError(f"map is {map!r}, should be the name of a map, or a list of rows")
     rows = tuple(map)
     if not rows or any(not isinstance(row, str) or len(row) != len(rows[0]) for row in rows):
         raise InvalidSpecError(f"map is {list(rows)!r}, should be rows of the same number of letters")

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from advmdp._checks import integer
+from advmdp._checks import between, integer
 from advmdp.errors import InvalidSpecError
 from advmdp.layered import FloatArray, LinearMixtureMDP
 from advmdp.registry import register_world
@@ -44,12 +44,13 @@ def grid(*, height: int = 6, width: int = 6, noise: Mapping[str, float] | None =
         is made.  Each model, and obedience, is one coordinate of the features.  Default: slip and east, 0.1
         each.  The plain grid of the literature is ``height=10, width=10, noise={"slip": 0.1}``.
     """
-    shares: dict[str, float] = {"slip": 0.1, "east": 0.1} if noise is None else dict(noise)
+    shares: Mapping[str, float] = {"slip": 0.1, "east": 0.1} if noise is None else noise
+    if not isinstance(shares, Mapping):
+        raise InvalidSpecError(f"noise is {noise!r}, should give a probability to each of: {', '.join(_NOISE)}")
     for name, share in shares.items():
         if name not in _NOISE:
             raise InvalidSpecError(f"noise has no model {name!r}; it has: {', '.join(_NOISE)}")
-        if not 0.0 <= share <= 1.0:
-            raise InvalidSpecError(f"noise {name!r} is {share}, should be a probability")
+        between(share, f"noise {name!r}", 0.0, 1.0, InvalidSpecError)
     obeyed = 1.0 - sum(shares.values())
     if obeyed < -1e-12:
         raise InvalidSpecError(f"noise sums to {sum(shares.values())}, should be at most 1")

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.stats import binom, poisson
 
-from advmdp._checks import integer
+from advmdp._checks import float_array, integer
 from advmdp._unroll import Step, unroll
 from advmdp.adversaries import Adversary
 from advmdp.adversaries.natural import Waves, share
@@ -58,10 +58,10 @@ def queue(
     """
     integer(buffer, "buffer", 1, InvalidSpecError)
     integer(slots, "slots", 1, InvalidSpecError)
-    for speed in speeds:
-        integer(speed, "a speed", 0, InvalidSpecError)
-    if not speeds or max(speeds) < 1:
-        raise InvalidSpecError(f"speeds is {list(speeds)}, should have at least one >= 1")
+    levels = float_array(speeds, "speeds", InvalidSpecError)
+    if levels.ndim != 1 or not levels.size or (levels % 1.0 != 0.0).any() or levels.min() < 0.0 or levels.max() < 1.0:
+        raise InvalidSpecError(f"speeds is {speeds!r}, should be integers >= 0, at least one of them >= 1")
+    speeds = [int(level) for level in levels]
     if integer(waiting, "waiting", 0, InvalidSpecError) > buffer:
         raise InvalidSpecError(f"waiting is {waiting}, should be at most buffer = {buffer}")
     means = positive(arrival_means, "arrival_means")

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from advmdp._checks import integer
+from advmdp._checks import above_zero, integer
 from advmdp.errors import InvalidSpecError
-from advmdp.layered import Layers, LinearMixtureMDP
+from advmdp.layered import Layers, LinearMixtureMDP, TabularModel
 from advmdp.registry import register_world
 from advmdp.seeding import Stream, generator
 
@@ -44,9 +44,8 @@ def random_mixture(
         Same seed, same world.
     """
     integer(dim, "dim", 1, InvalidSpecError)
-    if not 0.0 < concentration < np.inf:
-        raise InvalidSpecError(f"concentration is {concentration}, should be a number > 0")
-    layers = Layers(tuple(layer_sizes), n_actions)
+    above_zero(concentration, "concentration", InvalidSpecError)
+    layers = TabularModel(layer_sizes, n_actions).layers
     rng = generator(seed, Stream.WORLD)
     kernels = [[_random_rows(rng, n, n_actions, m, concentration) for n, m in _steps(layers)] for _ in range(dim)]
     weights = rng.dirichlet(np.ones(dim), size=layers.horizon)
