@@ -56,7 +56,7 @@ def test_defaults_are_large_enough_to_be_interesting_and_quick_to_build(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_shrinking_options_give_a_tiny_world(name):
     world = make_world(name, **TINY[name])
-    assert world.n_states <= 14
+    assert world.n_states <= 24  # pricing: two prices in four stages
 
 
 @pytest.mark.parametrize("name", worlds.names())
@@ -171,8 +171,12 @@ def test_the_world_in_a_file_is_the_one_that_was_saved(tmp_path):
         ("grid", {"noise": {"slip": 1.5}}, "noise 'slip' is 1.5"),
         ("grid", {"noise": {"slip": 0.6, "east": 0.6}}, "noise sums to 1.2"),
         ("grid", {"height": 1, "width": 1}, "at least two cells"),
+        ("grid", {"noise": 0.1}, "noise is 0.1, should give a probability to each of: slip, east, south"),
+        ("grid", {"noise": {"slip": "often"}}, r"noise 'slip' is 'often', should be a number in \[0, 1\]"),
+        ("frozen-lake", {"map": 4}, "map is 4, should be the name of a map, or a list of rows"),
         ("random-mixture", {"dim": 0}, "dim is 0"),
         ("random-mixture", {"concentration": 0.0}, "concentration is 0.0"),
+        ("random-mixture", {"concentration": "low"}, "concentration is 'low', should be a finite number > 0"),
         ("river-swim", {"length": 1}, "length is 1, should be an integer >= 2"),
         ("river-swim", {"current": (1.0, 0.0)}, "current is .*, should be 3 probabilities that sum to 1"),
         ("inventory", {"stock": 9}, "stock is 9, should be at most capacity = 8"),
@@ -180,11 +184,14 @@ def test_the_world_in_a_file_is_the_one_that_was_saved(tmp_path):
         ("inventory", {"mix": (0.5, 0.5)}, "mix is .*, should be 3 probabilities"),
         ("pricing", {"prices": (0.5, 1.5)}, "prices is .*, should be at most 1"),
         ("pricing", {"prices": ()}, "prices is .*, should be numbers > 0"),
-        ("queue", {"speeds": (0,)}, r"speeds is \[0\], should have at least one >= 1"),
+        ("queue", {"speeds": (0,)}, r"speeds is \(0,\), should be integers >= 0, at least one of them >= 1"),
+        ("queue", {"speeds": 3}, "speeds is 3, should be integers >= 0"),
+        ("queue", {"speeds": (0, 1.5)}, "speeds is .*, should be integers >= 0"),
         ("queue", {"waiting": 8}, "waiting is 8, should be at most buffer = 7"),
         ("hard", {"dim": 10}, "dim is 10, should be at most 9"),
         ("hard", {"episodes": 17}, "episodes is 17, should be an integer >= 18"),
-        ("bow-tie", {"lean": 0.6}, r"lean is 0.6, should be in \[-0.5, 0.5\]"),
+        ("bow-tie", {"lean": 0.6}, r"lean is 0.6, should be a number in \[-0.5, 0.5\]"),
+        ("bow-tie", {"lean": "left"}, "lean is 'left', should be a number in"),
     ],
 )
 def test_bad_options_are_rejected(name, options, message):
@@ -196,6 +203,7 @@ def test_bad_options_are_rejected(name, options, message):
     ("name", "options", "message"),
     [
         ("grid", {"drift": 1.5}, "drift is 1.5"),
+        ("grid", {"drift": "much"}, r"drift is 'much', should be a number in \[0, 1\]"),
         ("grid", {"period": 0.0}, "period is 0.0"),
         ("inventory", {"price": 0.0}, r"\(price, holding, shortage\) is \(0.0"),
         ("pricing", {"floor": 2.0}, "floor is 2.0"),
@@ -338,13 +346,33 @@ def test_a_shop_orders_less_when_buying_is_dear():
 
 def test_a_low_price_moves_customers_on():
     world = make_world("pricing", mix=(1, 0, 0))
-    names = world.scene.states
-    cart, bought, gone = (names[5].index(name) for name in ("cart", "bought", "gone"))
-    cheap, full = world.kernels[5][cart, 0], world.kernels[5][cart, 3]
-    assert cheap[names[6].index("bought")] == pytest.approx(0.9 * (1 - 0.9 * 0.25))
-    assert full[names[6].index("gone")] == pytest.approx(0.27)
-    for stays in (bought, gone):
-        assert (world.kernels[5][stays, :, stays] == 1.0).all()
+    here, there = world.scene.states[4:6]
+    low, full = world.kernels[4][here.index("cart 1")][[0, 2]]
+    assert low[there.index("bought")] == pytest.approx(0.9 * (1 - 0.9 * 0.5))
+    assert full[there.index("bought")] == pytest.approx(0.9 * (1 - 0.9))
+    assert full[there.index("gone")] == pytest.approx(0.27)
+    for stays in ("bought", "gone"):
+        assert (world.kernels[4][here.index(stays), :, there.index(stays)] == 1.0).all()
+
+
+def test_an_offer_stands():
+    """Raising the price after a lower offer changes nothing: neither what customers do nor what they pay."""
+    world = make_world("pricing")
+    cart = world.scene.states[4].index("cart 0.5")
+    np.testing.assert_array_equal(np.ptp(world.kernels[4][cart], axis=0), 0.0)
+    assert np.ptp(make_adversary("natural-losses", world, 10).losses(3)[4][cart]) == 0.0
+
+
+def test_the_best_shop_marks_down_and_does_not_bait_and_switch():
+    """With a price that did not stand, the best was the lowest price up to the cart and the highest in it."""
+    world = make_world("pricing")
+    losses = make_adversary("natural-losses", world, 1, floor=1.0).losses(0)
+    policy, _ = occupancy.best_policy(world, losses)
+    q = occupancy.occupancy_measure(world, policy)
+    first = world.scene.actions[int(policy[0][0].argmax())]
+    assert first != "0.5"
+    sold_low = sum(q[h][names.index("cart 0.5")].sum() for h, names in enumerate(world.scene.states) if h in (3, 4, 5))
+    assert sold_low > 0.05  # ... but later it does go down
 
 
 def test_revenue_is_capped_by_the_competitor_whose_price_switches():
@@ -352,12 +380,13 @@ def test_revenue_is_capped_by_the_competitor_whose_price_switches():
     adversary = make_adversary("natural-losses", world, 1000, seed=1, period=100)
     prices = [adversary.competitor(k) for k in range(1000)]
     assert [k for k in range(1, 1000) if prices[k] != prices[k - 1]] == list(range(100, 1000, 100))
-    cart = world.scene.states[6].index("cart")
-    chance = [0.4 * 0.9 * (1 - 0.9 * p) + 0.4 * 0.8 * (1 - 0.5 * p) + 0.2 * 0.85 * (1 - 0.15 * p) for p in (0.25, 1.0)]
-    table = adversary.losses(250)[6]
-    assert table[cart, 0] == pytest.approx(1 - min(0.25, prices[250]) * chance[0])
-    assert table[cart, 3] == pytest.approx(1 - min(1.0, prices[250]) * chance[1])
-    assert (np.delete(table, cart, axis=0) == 1.0).all()
+    cart = world.scene.states[5].index("cart 1")
+    chance = [0.4 * 0.9 * (1 - 0.9 * p) + 0.4 * 0.8 * (1 - 0.5 * p) + 0.2 * 0.85 * (1 - 0.15 * p) for p in (0.5, 1.0)]
+    table = adversary.losses(250)[5]
+    assert table[cart, 0] == pytest.approx(1 - min(0.5, prices[250]) * chance[0])
+    assert table[cart, 2] == pytest.approx(1 - min(1.0, prices[250]) * chance[1])
+    elsewhere = [not name.startswith("cart") for name in world.scene.states[5]]
+    assert (table[elsewhere] == 1.0).all()
 
 
 # --------------------------------------------------------------------------------------------- queue
