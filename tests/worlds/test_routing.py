@@ -67,6 +67,9 @@ def test_a_list_of_links_does_as_well_as_a_graph():
     ("options", "message"),
     [
         ({"outages": (0.7, 0.7)}, "outages is .* sum to at most 1"),
+        ({"outages": 0.1}, "outages is 0.1, should be probabilities"),
+        ({"outages": (np.nan,)}, "outages is .*nan.*, should be probabilities"),
+        ({"outages": ("often",)}, "outages is not an array of numbers"),
         ({"source": "s"}, "give graph as well"),
         ({"graph": [["a", "b"]], "source": "a", "target": "z"}, "target is 'z', should be one of the nodes"),
         ({"graph": [["a", "b"]], "source": "a", "target": "a"}, "source and target are both 'a'"),
@@ -87,8 +90,14 @@ def test_a_link_must_belong_to_a_group_that_exists():
         small(outages=(0.1,))
 
 
+def test_a_delay_must_be_a_number():
+    graph = networkx.DiGraph([("s", "t", {"delay": "long"})])
+    with pytest.raises(InvalidSpecError, match=r"delay of link \('s', 't'\) is 'long', should be a finite number > 0"):
+        make_world("routing", graph=graph, source="s", target="t")
+
+
 def test_delays_follow_the_formula():
-    world = small()
+    world = small(outages=(0.0, 0.0))
     adversary = make_adversary("natural-losses", world, 100, seed=1, reaction=0.0)
     losses = np.array([adversary.flat_losses(0)])
     for k in range(1, 24):
@@ -100,8 +109,23 @@ def test_delays_follow_the_formula():
     assert np.ptp(losses[:, 0]) > 0
 
 
+def test_the_delay_is_that_of_the_link_taken_not_of_the_one_asked_for():
+    """Who asks for a link that is down pays for the way of the repair, and adds to the traffic there."""
+    world, cut = small(outages=(0.0, 0.0)), small(outages=(0.3, 0.1))
+    up, low = make_adversary("natural-losses", world, 100, seed=1).losses(0)[0][0]
+    asked = make_adversary("natural-losses", cut, 100, seed=1)
+    np.testing.assert_allclose(asked.losses(0)[0][0], [0.7 * up + 0.3 * low, 0.9 * low + 0.1 * up], rtol=1e-12)
+    # Group 0 is always down: asking for the upper link is asking for the lower one, in every respect.
+    down = [make_adversary("natural-losses", small(outages=(1.0, 0.0)), 100, seed=1) for _ in range(2)]
+    for _ in range(30):
+        for action, adversary in enumerate(down):
+            adversary.observe([0, cut.scene.states[1].index("low")], [action, 0])
+    np.testing.assert_allclose(down[0].flat_losses(30), down[1].flat_losses(30), rtol=1e-12)
+    assert np.ptp(down[0].losses(30)[0][0]) < 1e-12
+
+
 def test_congestion_follows_our_own_past_use():
-    world = small()
+    world = small(outages=(0.0, 0.0))
     used, unused = (make_adversary("natural-losses", world, 100, seed=1) for _ in range(2))
     low = world.scene.states[1].index("low")
     for _ in range(50):

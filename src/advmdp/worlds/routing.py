@@ -3,7 +3,7 @@
 It stands for sending traffic (packets, lorries, calls) from a source to a target, hop by hop: the action is the link
 asked for.  Links share risks, as cables in one duct do: when the duct is cut, all its links are down at once, and
 traffic that asked for one of them leaves the node by its next link that works (local repair).  All up is one
-scenario, each cut duct another; which scenario an hour belongs to is an unknown mixture of these known kernels.
+scenario, each cut duct another; how often each is met, hop by hop, is an unknown mixture of these known kernels.
 Delays by nature: free-flow times, raised by a daily rhythm of other people's traffic and by what we sent ourselves.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from advmdp._checks import integer
+from advmdp._checks import above_zero, float_array, integer
 from advmdp._unroll import Step, unroll
 from advmdp.adversaries import Reacting
 from advmdp.adversaries.natural import share
@@ -62,9 +62,10 @@ def routing(
     seed
         Of the groups and delays that are not given.
     """
-    shares = [float(probability) for probability in outages]
-    if not shares or min(shares) < 0.0 or sum(shares) > 1.0 + 1e-12:
-        raise InvalidSpecError(f"outages is {list(outages)}, should be probabilities that sum to at most 1")
+    risks = float_array(outages, "outages", InvalidSpecError)
+    if risks.ndim != 1 or not risks.size or not (risks.min() >= 0.0 and risks.sum() <= 1.0 + 1e-12):
+        raise InvalidSpecError(f"outages is {outages!r}, should be probabilities that sum to at most 1")
+    shares = risks.tolist()
     if graph is None:
         if (source, target, hops) != (None, None, None):
             raise InvalidSpecError("source, target and hops belong to a graph of yours: give graph as well")
@@ -84,9 +85,9 @@ def routing(
         groups[number] = integer(risk, f"risk of link {link}", 0, InvalidSpecError)
         if groups[number] >= len(shares):
             raise InvalidSpecError(f"risk of link {link} is {groups[number]}, outages has {len(shares)} groups")
-        delays[number] = float(attributes[link].get("delay", delays[number]))
-        if not 0.0 < delays[number] < np.inf:
-            raise InvalidSpecError(f"delay of link {link} is {delays[number]}, should be a number > 0")
+        delays[number] = above_zero(
+            attributes[link].get("delay", delays[number]), f"delay of link {link}", InvalidSpecError
+        )
     group = dict(zip(links, groups.tolist(), strict=True))
 
     # What can be asked for at a node depends on how many hops are left; states are (hop, node) until layers are built.
@@ -100,33 +101,35 @@ def routing(
         viable = [head for head in out.get(node, []) if left.get(head, horizon) <= horizon - hop - 1]
         return [end] if node == end else viable
 
+    def next_node(down: int, hop: int, node: str, action: int) -> str:
+        choice = heads(hop, node)
+        asked = action % len(choice)
+        # The link asked for, or else the next one of this node that works; if none does, crews restore it first.
+        tried = [choice[(asked + turn) % len(choice)] for turn in range(len(choice))]
+        works = [head for head in tried if node == end or group[node, head] != down]
+        return (works or tried)[0]
+
     def scenario(down: int) -> Step:
-        def step(state: tuple[int, str], action: int) -> dict[tuple[int, str], float]:
-            hop, node = state
-            choice = heads(hop, node)
-            asked = action % len(choice)
-            # The link asked for, or else the next one of this node that works; if none does, crews restore it first.
-            tried = [choice[(asked + turn) % len(choice)] for turn in range(len(choice))]
-            works = [head for head in tried if node == end or group[node, head] != down]
-            return {(hop + 1, (works or tried)[0]): 1.0}
+        return lambda state, action: {(state[0] + 1, next_node(down, *state, action)): 1.0}
 
-        return step
-
-    kernels, layers = unroll((0, start), horizon, n_actions, [scenario(down) for down in range(-1, len(shares))])
+    scenarios = range(-1, len(shares))  # -1: all links are up
+    kernels, layers = unroll((0, start), horizon, n_actions, [scenario(down) for down in scenarios])
+    weights = [max(1.0 - sum(shares), 0.0), *shares]
     numbers = {link: number for number, link in enumerate(links)}
-    asked = [
-        [numbers.get((node, choice[action % len(choice)]), -1) for action in range(n_actions)]
-        for layer in layers
-        for hop, node in layer
-        for choice in [heads(hop, node)]
-    ]
+    pairs = [(hop, node, action) for layer in layers for hop, node in layer for action in range(n_actions)]
+    taken = [[numbers.get((pair[1], next_node(down, *pair)), -1) for pair in pairs] for down in scenarios]
     scene = Scene(
         states=[*([node for _, node in layer] for layer in layers), [end]],
         actions=[f"link {number}" for number in range(n_actions)],
         natural_losses="routing",
-        details={"links": [list(link) for link in links], "asked": np.array(asked).ravel(), "delays": delays},
+        details={
+            "links": [list(link) for link in links],
+            "taken": np.array(taken),
+            "shares": np.array(weights),
+            "delays": delays,
+        },
     )
-    return LinearMixtureMDP.from_kernels(kernels, [max(1.0 - sum(shares), 0.0), *shares], scene=scene)
+    return LinearMixtureMDP.from_kernels(kernels, weights, scene=scene)
 
 
 def _staged(stages: int, width: int) -> list[Link]:
@@ -189,11 +192,13 @@ def _hops(links: Sequence[Link], start: str, end: str, hops: int | None) -> int:
 
 @register_natural_losses("routing")
 class Congestion(Reacting):
-    """Delay of the link asked for, by the road engineers' formula: free-flow time * (1 + 0.15 v^4).
+    """Expected delay of the link that is taken, by the road engineers' formula: free-flow time * (1 + 0.15 v^4).
 
-    v is volume over capacity: other people's traffic, which follows the hour (each link with its own rush hour), plus
-    ours, a moving average of how often past episodes asked for the link.  v stays in [0, 2], and delays are divided by
-    the largest that is possible, so losses lie in [0, 1].  Waiting at the target is free.
+    The link taken is the one asked for, or that of the repair where it is down; the expectation is over the true
+    outages.  v is volume over capacity: other people's traffic, which follows the hour (each link with its own rush
+    hour), plus ours, a moving average of how often past episodes are expected to have taken the link.  v stays
+    in [0, 2], and delays are divided by the largest that is possible, so losses lie in [0, 1].  Waiting at the target
+    is free.
 
     Parameters
     ----------
@@ -219,7 +224,8 @@ class Congestion(Reacting):
         self._hours = integer(hours, "hours", 1, InvalidSpecError)
         self._reaction = share(reaction, "reaction")
         details = mdp.scene.details
-        self._link = np.asarray(details["asked"])
+        self._taken = np.asarray(details["taken"])
+        self._shares = np.asarray(details["shares"])
         delays = np.asarray(details["delays"], dtype=np.float64)
         # Number -1 is the last entry: no link, no delay.
         self._free = np.append(delays / (delays.max() * (1.0 + 0.15 * 2.0**4)), 0.0)
@@ -228,7 +234,8 @@ class Congestion(Reacting):
 
     def _react(self, k: int, usage: FloatArray) -> FloatArray:
         others = 0.5 + 0.5 * np.cos(2.0 * np.pi * (k / self._hours - self._rush))
-        ours = np.bincount(self._link + 1, weights=usage, minlength=self._free.size)
+        weights = np.outer(self._shares, usage)
+        ours = np.bincount(self._taken.ravel() + 1, weights=weights.ravel(), minlength=self._free.size)
         volume = others + self._reaction * np.minimum(np.append(ours[1:], 0.0), 1.0)
-        losses: FloatArray = (self._free * (1.0 + 0.15 * volume**4))[self._link]
+        losses: FloatArray = self._shares @ (self._free * (1.0 + 0.15 * volume**4))[self._taken]
         return np.minimum(losses, 1.0)
