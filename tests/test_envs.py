@@ -42,6 +42,23 @@ def test_options_reach_the_world_and_the_adversary():
     assert type(gymnasium.make("advmdp/RandomMixture-v0").unwrapped.adversary).__name__ == "Stochastic"
 
 
+def test_a_drawn_world_has_the_seed_and_the_hard_one_the_episodes_of_its_environment():
+    drawn = gymnasium.make("advmdp/RandomMixture-v0", seed=3).unwrapped
+    np.testing.assert_array_equal(drawn.mdp.kernels[1], make_world("random-mixture", seed=3).kernels[1])
+    other = gymnasium.make("advmdp/RandomMixture-v0", seed=3, adversary_options={"seed": 4}).unwrapped
+    np.testing.assert_array_equal(other.mdp.kernels[1], drawn.mdp.kernels[1])
+    assert not np.array_equal(other.adversary.flat_losses(0), drawn.adversary.flat_losses(0))
+    hard = gymnasium.make("advmdp/Hard-v0", episodes=50).unwrapped
+    np.testing.assert_array_equal(hard.mdp.kernels[1], make_world("hard", episodes=50).kernels[1])
+
+
+def test_an_adversary_that_has_met_others_begins_anew():
+    env = small("adaptive")
+    play_through(env, [0, 0, 0], seed=0)
+    again = AdversarialMDPEnv(env.mdp, env.adversary)
+    assert again.reset()[1]["episode"] == 0
+
+
 def play_through(env, actions, seed=None):
     observation, info = env.reset(seed=seed)
     seen = [(int(observation), info)]
@@ -107,7 +124,9 @@ def test_misuse_is_refused():
     with pytest.raises(InvalidEpisodeError, match="call reset first"):
         env.step(0)
     env.reset(seed=0)
-    with pytest.raises(InvalidEpisodeError, match="layer 0, state 0: action 2 does not exist, should be from 0 to 1"):
+    with pytest.raises(InvalidEpisodeError, match="action 2 does not exist, should be an integer from 0 to 1"):
         env.step(2)
+    with pytest.raises(InvalidEpisodeError, match=r"layer 0, state 0: action 0\.7 does not exist"):
+        env.step(0.7)
     with pytest.raises(InvalidSpecError, match="they should be equal"):
         AdversarialMDPEnv(make_world("grid"), env.adversary)

@@ -47,6 +47,7 @@ class AdversarialMDPEnv(gymnasium.Env[np.int64, np.int64]):
             )
         self.mdp = mdp
         self.adversary = adversary
+        adversary.reset()  # the first episode is number 0, whatever it met before
         self.observation_space = spaces.Discrete(mdp.n_states)
         self.action_space = spaces.Discrete(mdp.n_actions)
         self._first = np.concatenate([[0], np.cumsum(mdp.layer_sizes)])
@@ -70,14 +71,15 @@ class AdversarialMDPEnv(gymnasium.Env[np.int64, np.int64]):
 
     def step(self, action: np.int64 | int) -> tuple[np.int64, float, bool, bool, dict[str, Any]]:
         """Take an action."""
-        layer, state, chosen = len(self._states) - 1, self._states[-1], int(action)
+        layer, state = len(self._states) - 1, self._states[-1]
         if layer == self.mdp.horizon:
             raise InvalidEpisodeError("the episode is over, or none has begun: call reset first")
-        if not 0 <= chosen < self.mdp.n_actions:
+        if not self.action_space.contains(action):  # neither is 0.7
             raise InvalidEpisodeError(
-                f"layer {layer}, state {state}: action {action} does not exist, should be from 0 to "
+                f"layer {layer}, state {state}: action {action} does not exist, should be an integer from 0 to "
                 f"{self.mdp.n_actions - 1}"
             )
+        chosen = int(action)
         row = self.mdp.kernels[layer][state, chosen]
         self._states.append(int(draw(row, 0, row.size, self.np_random.random())))
         self._actions.append(chosen)
@@ -112,15 +114,17 @@ def make_env(
     adversary
         Name of an adversary; by default the natural losses of the world, or ``stochastic`` where it has none.
     episodes
-        K, for adversaries that depend on it.  More can be played.
+        K, for adversaries and worlds (``hard``) that depend on it.  More can be played.
     seed
-        Of the adversary.  Transitions are seeded by ``reset``.
+        Of the adversary, and of a world that is drawn.  Transitions are seeded by ``reset``.
     adversary_options, options
-        Of the adversary and of the world.
+        Of the adversary and of the world.  A ``seed`` in the former gives other losses on the same world.
     """
-    mdp = make_world(world, **options)
+    both = {"episodes": episodes, "seed": seed}
+    known = worlds.options(world)
+    mdp = make_world(world, **{name: value for name, value in both.items() if name in known}, **options)
     name = adversary or ("stochastic" if mdp.scene.natural_losses is None else "natural-losses")
-    return AdversarialMDPEnv(mdp, make_adversary(name, mdp, episodes, seed=seed, **dict(adversary_options or {})))
+    return AdversarialMDPEnv(mdp, make_adversary(name, mdp, episodes, **{"seed": seed, **(adversary_options or {})}))
 
 
 def env_id(world: str) -> str:
