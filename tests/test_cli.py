@@ -17,7 +17,7 @@ from advmdp.experiments import load, run_spec, work
 from advmdp.experiments.progress import display_for
 from advmdp.experiments.store import WritableStore
 from advmdp.experiments.sweep import Display
-from advmdp.registry import adversaries, learners, worlds
+from advmdp.registry import adversaries, learners, natural_losses, worlds
 from advmdp.theory import bounds, lemmas
 from tests.experiments.specs import small_spec
 
@@ -174,8 +174,11 @@ def test_progress_is_live_on_a_terminal_and_plain_elsewhere(tmp_path, monkeypatc
 def test_list_shows_everything_that_has_a_name():
     result = invoke("list")
     assert result.exit_code == 0
-    for registry in (worlds, adversaries, learners):
+    for registry in (worlds, adversaries, natural_losses, learners):
         assert all(name in result.output for name in registry.names())
+    # The options of a world's own losses are found nowhere else on the command line.
+    assert "shortage=2.0" in result.output
+    assert "reaction=1.0" in result.output
 
 
 @pytest.mark.parametrize("command", ["compare", "run", "resume", "report", "list", "bounds", "verify"])

@@ -25,7 +25,7 @@ from advmdp.experiments.engines import Engine
 from advmdp.experiments.progress import display_for, duration, probe
 from advmdp.experiments.store import StoreBusyError
 from advmdp.experiments.sweep import CHECKPOINT_EVERY, available_processors
-from advmdp.registry import Registry, adversaries, learners, worlds
+from advmdp.registry import Registry, adversaries, learners, natural_losses, worlds
 from advmdp.theory import bounds, lemmas
 
 QUICK_EPISODES, QUICK_SEEDS = 100, 2
@@ -187,13 +187,13 @@ def report_command(
 
 @app.command("list")
 def list_command() -> None:
-    """List worlds, adversaries and learners with their options.
+    """List worlds, adversaries, natural losses and learners with their options.
 
     Example: `advmdp list`
     """
     console = Console()
-    for registry in (worlds, adversaries, learners):
-        table = Table(title=f"{registry.group.removeprefix('advmdp.')}", title_justify="left")
+    for registry in (worlds, adversaries, natural_losses, learners):
+        table = Table(title=registry.group.removeprefix("advmdp.").replace("_", " "), title_justify="left")
         table.add_column("name", style="bold", no_wrap=True)
         if registry is learners:
             table.add_column("feedback")
