@@ -100,8 +100,8 @@ def _draw_layers(mdp: LayeredMDP, ax: Axes | None, q: Sequence[FloatArray]) -> A
             linewidths=0.8,
             zorder=2,
         )
+        inside = 0.8 * 7.0 * max(map(len, layer)) < diameter  # the same for all of a layer
         for name, place in zip(layer, places[h], strict=True):
-            inside = 0.8 * 7.0 * len(name) < diameter
             if diameter >= 9.0:
                 ax.annotate(
                     name,
@@ -157,7 +157,7 @@ def _draw_map(mdp: LayeredMDP, ax: Axes | None, q: Sequence[FloatArray], arrows:
             ax.plot(column, row - 0.05, marker="*", markersize=14, color=_GOAL, zorder=4)
             ax.text(column, row + 0.3, f"{ends[number]:.0%}", color=_INK, **ending)
         elif letter == "S":
-            ax.text(column - 0.43, row - 0.42, "start", ha="left", va="top", fontsize=7, color=_INK, zorder=4)
+            ax.text(column - 0.41, row - 0.4, "start", ha="left", va="top", fontsize=7, color=_INK, zorder=4)
 
     most = max(moves.values(), default=1.0)
     for (here, there), flow in sorted(moves.items(), key=lambda item: item[1]):
