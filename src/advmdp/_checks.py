@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -18,14 +17,22 @@ def integer(value: Any, what: str, low: int, error: type[ValueError]) -> int:
 
 def between(value: Any, what: str, low: float, high: float, error: type[ValueError]) -> float:
     """``value`` as a float if it is a number (not a bool, not a text) in [low, high]."""
-    if isinstance(value, Real) and not isinstance(value, bool) and low <= value <= high:
+    if (
+        isinstance(value, (int, float, np.integer, np.floating))
+        and not isinstance(value, bool)
+        and low <= value <= high
+    ):
         return float(value)
     raise error(f"{what} is {value!r}, should be a number in [{low:g}, {high:g}]")
 
 
 def above_zero(value: Any, what: str, error: type[ValueError]) -> float:
     """``value`` as a float if it is a finite number > 0."""
-    if isinstance(value, Real) and not isinstance(value, bool) and 0.0 < value < np.inf:
+    if (
+        isinstance(value, (int, float, np.integer, np.floating))
+        and not isinstance(value, bool)
+        and 0.0 < value < np.inf
+    ):
         return float(value)
     raise error(f"{what} is {value!r}, should be a finite number > 0")
 

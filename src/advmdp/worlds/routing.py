@@ -110,7 +110,7 @@ def routing(
         return (works or tried)[0]
 
     def scenario(down: int) -> Step:
-        return lambda state, action: {(state[0] + 1, next_node(down, *state, action)): 1.0}
+        return lambda state, action: {(state[0] + 1, next_node(down, state[0], state[1], action)): 1.0}
 
     scenarios = range(-1, len(shares))  # -1: all links are up
     kernels, layers = unroll((0, start), horizon, n_actions, [scenario(down) for down in scenarios])
