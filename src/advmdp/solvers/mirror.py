@@ -130,6 +130,9 @@ def mirror_descent_step(
     changes the answer only within the tolerance.  Raises :class:`SolverError` if no certified gap within ``tolerance``
     was found, and ``InvalidMDPError`` if the set has an empty pair.
     """
+    if isinstance(confidence_set, BoxSet) and confidence_set.kept_states is not None:
+        # An interval below zero at a state that is left out is empty as well, and no solver sees it.
+        require_rows(confidence_set, len(confidence_set.empty_pairs()) > 0)
     if entropy == "triples":
         from advmdp.solvers.triples import triples_step
 
@@ -307,12 +310,9 @@ def _solve_box(confidence_set: BoxSet, problem: Problem, warm: Mapping[str, Floa
     )
     memory, rows = space.memory, space.rows
     lower, upper = confidence_set.flat_lower, confidence_set.flat_upper
-    unseen = False
     if problem.kept is not None:
         lower, upper = (kept_tables(problem, bounds) for bounds in (confidence_set.lower, confidence_set.upper))
-        # An interval below zero at a state left out is empty as well, and not among these rows.
-        unseen = len(confidence_set.empty_pairs()) > 0
-    require_rows(confidence_set, box.prepare(space.layout, lower, upper, rows, memory) > 0 or unseen)
+    require_rows(confidence_set, box.prepare(space.layout, lower, upper, rows, memory) > 0)
     mu = MU * max(problem.highest_cost, LEAST_COST)
     iterations = 0
     best = (np.nan, np.inf, np.inf)
