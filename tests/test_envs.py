@@ -52,6 +52,18 @@ def test_a_drawn_world_has_the_seed_and_the_hard_one_the_episodes_of_its_environ
     np.testing.assert_array_equal(hard.mdp.kernels[1], make_world("hard", episodes=50).kernels[1])
 
 
+def test_environments_can_be_vectorised():
+    envs = gymnasium.make_vec("advmdp/Grid-v0", num_envs=2, vectorization_mode="sync", height=2, width=2)
+    observations, _ = envs.reset(seed=0)
+    assert observations.tolist() == [0, 0]
+    for over in (False, True):
+        observations, rewards, terminated, _, _ = envs.step(np.array([0, 1]))
+        assert terminated.tolist() == [over, over]
+        assert ((rewards <= 0) & (rewards >= -1)).all()
+    assert observations.tolist() == [3, 3]
+    envs.close()
+
+
 def test_an_adversary_that_has_met_others_begins_anew():
     env = small("adaptive")
     play_through(env, [0, 0, 0], seed=0)

@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advmdp import Adversary, InvalidMDPError, InvalidSpecError, make_adversary, make_learner, make_world, storage
+from advmdp import (
+    Adversary,
+    InvalidEpisodeError,
+    InvalidMDPError,
+    InvalidSpecError,
+    make_adversary,
+    make_learner,
+    make_world,
+    storage,
+)
 from advmdp.adversaries import random_walk
 from advmdp.experiments.runner import Run
 from advmdp.registry import adversaries
@@ -180,6 +189,21 @@ def test_adaptive_raises_what_was_visited_most():
 def test_losses_that_react_are_known_for_the_next_episode_only():
     with pytest.raises(InvalidSpecError, match="episode 3 is asked for after 0 were observed"):
         make_adversary("adaptive", WORLD, 30).flat_losses(3)
+
+
+@pytest.mark.parametrize(
+    ("states", "actions", "message"),
+    [
+        ([0, 0, 9, 0], [0, 0, 0, 0], "layer 2: there is no state 9 with an action 0"),
+        ([0, 0, 0, 0], [0, -1, 0, 0], "layer 1: there is no state 0 with an action -1"),
+        ([0, 0, 0], [0, 0, 0], "the trajectory has 3 states and 3 actions, not 4"),
+    ],
+)
+def test_a_trajectory_that_cannot_be_is_not_noted(states, actions, message):
+    adversary = make_adversary("adaptive", WORLD, 30, strength=1.0)
+    with pytest.raises(InvalidEpisodeError, match=message):
+        adversary.observe(np.array(states), np.array(actions))
+    assert (adversary.flat_losses(0) == 0).all()  # as before
 
 
 def test_an_interrupted_run_goes_on_with_the_same_losses(tmp_path):

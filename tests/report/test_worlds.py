@@ -19,7 +19,7 @@ def patches(ax, kind):
 
 
 def edges(ax):
-    (lines,) = (c for c in ax.collections if isinstance(c, LineCollection))
+    *_, lines = (c for c in ax.collections if isinstance(c, LineCollection))  # before them those that are left aside
     return lines.get_segments(), lines.get_linewidths()
 
 
@@ -32,6 +32,20 @@ def test_edges_are_as_wide_as_they_are_probable():
     assert {tuple(segment[:, 0]) for segment in segments} == {(0, 1), (1, 2), (2, 3)}  # from left to right
     drawn = sorted(width for segment, width in zip(segments, widths, strict=True) if segment[0, 0] == 1)
     np.testing.assert_allclose(drawn, np.sort(0.4 + 7.0 * flow[flow > 1e-3]), rtol=1e-12)
+
+
+def test_a_network_shows_the_links_that_the_policy_leaves_aside():
+    world = make_world("routing", stages=3, width=4)
+    first = [np.tile([1.0, 0.0, 0.0], (n, 1)) for n in world.layer_sizes[:-1]]
+    grey, taken = (c for c in draw_world(world, policy=first).collections if isinstance(c, LineCollection))
+    possible = sum(int((kernel.max(axis=1) > 0).sum()) for kernel in world.kernels)
+    assert 0 < len(taken.get_segments()) < possible
+    assert len(grey.get_segments()) + len(taken.get_segments()) == possible
+    # A world in which everything is possible would only be darkened.
+    dense = draw_world(
+        make_world("inventory"), policy=[np.eye(5)[[0] * n] for n in make_world("inventory").layer_sizes[:-1]]
+    )
+    assert len([c for c in dense.collections if isinstance(c, LineCollection)]) == 1
 
 
 def test_states_bear_their_names():

@@ -8,7 +8,7 @@ import numpy as np
 
 from advmdp._checks import between, integer
 from advmdp.adversaries.base import Adversary
-from advmdp.errors import InvalidSpecError
+from advmdp.errors import InvalidEpisodeError, InvalidSpecError
 from advmdp.layered import FloatArray, IntArray, LayeredMDP, TabularModel
 from advmdp.registry import register_adversary
 from advmdp.seeding import Stream, generator
@@ -37,6 +37,12 @@ class Reacting(Adversary):
         """Take note of the trajectory of the episode that ended."""
         horizon = self.layers.horizon
         here, taken = np.asarray(states)[:horizon], np.asarray(actions)
+        if here.shape != (horizon,) or taken.shape != (horizon,):
+            raise InvalidEpisodeError(f"the trajectory has {here.size} states and {taken.size} actions, not {horizon}")
+        wrong = (here < 0) | (here >= self.layers.size_array[:-1]) | (taken < 0) | (taken >= self.layers.n_actions)
+        if wrong.any():
+            h = int(wrong.argmax())
+            raise InvalidEpisodeError(f"layer {h}: there is no state {here[h]} with an action {taken[h]}")
         visited = np.zeros(self.layers.n_pairs)
         visited[self.layers.pair_offsets[:horizon] + here * self.layers.n_actions + taken] = 1.0
         self._usage = self._usage + self._rate * (visited - self._usage)

@@ -22,6 +22,8 @@ _FLOW = COLOURS[1]
 _INK = "#1a1a1a"
 #: How often a state is visited: from paper to the palette's blue.
 _VISITS = LinearSegmentedColormap.from_list("visits", ["#ffffff", "#56B4E9"])
+#: Up to so many edges per state, those that the policy leaves aside are shown as well.
+_SPARSE = 3
 _WATER, _ICE, _GOAL = "#0b3c5d", "#eaf4fb", "#009E73"
 #: What names of actions mean on a map: columns to the right, rows down.
 _DIRECTIONS = {
@@ -36,9 +38,10 @@ def draw_world(mdp: LayeredMDP, ax: Axes | None = None, policy: Sequence[ArrayLi
     """Draw a world as a policy sees it.
 
     The wider an edge, the more probable that the policy takes it; the darker a state, the more often it is visited.
-    Layers go from left to right.  A world with a map (``grid``, ``frozen-lake``) is drawn as that map, all layers on
-    top of each other: a black arrow in a cell is what the policy does there on average, a number in a hole or at the
-    goal is the probability to end there.
+    Layers go from left to right.  Where edges are few, as in a network, those that the policy leaves aside are grey.
+    A world with a map (``grid``, ``frozen-lake``) is drawn as that map, all layers on top of each other: a black arrow
+    in a cell is what the policy does there on average, a number in a hole or at the goal is the probability to end
+    there.
 
     Parameters
     ----------
@@ -77,6 +80,14 @@ def _draw_layers(mdp: LayeredMDP, ax: Axes | None, q: Sequence[FloatArray]) -> A
 
     flows = _flows(mdp, q)
     edges = sorted((flow[s, t], h, s, t) for h, flow in enumerate(flows) for s, t in np.argwhere(flow > 1e-3))
+    spare = [
+        (h, s, t)
+        for h, (kernel, flow) in enumerate(zip(mdp.kernels, flows, strict=True))
+        for s, t in np.argwhere((kernel.max(axis=1) > 0.0) & (flow <= 1e-3))
+    ]
+    if len(spare) + len(edges) <= _SPARSE * mdp.n_states:
+        segments = [[(h, places[h][s]), (h + 1, places[h + 1][t])] for h, s, t in spare]
+        ax.add_collection(LineCollection(segments, linewidths=0.5, colors="#d5d5d5", zorder=0))
     ax.add_collection(
         LineCollection(
             [[(h, places[h][s]), (h + 1, places[h + 1][t])] for _, h, s, t in edges],
