@@ -157,6 +157,7 @@ class _Driver:
         self._todo = deque(todo)
         self._running: dict[str, Cell] = {}
         self._tries: dict[str, int] = {}
+        self._said: set[str] = set()
         self._outcome = Outcome(store.directory, present=len(store.cells()) - len(todo))
 
     def run(self) -> Outcome:
@@ -201,7 +202,9 @@ class _Driver:
     def _take(self, messages: list[Message]) -> None:
         for message in messages:
             if message.kind == "log":
-                self._display.log(message.content)
+                if message.content not in self._said:  # every worker would say it again
+                    self._said.add(message.content)
+                    self._display.log(message.content)
             elif message.cell in self._running:
                 self._handle(self._running[message.cell], message)
         with suppress(OSError):  # a summary: what counts is in the cells
