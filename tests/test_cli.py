@@ -179,6 +179,7 @@ def test_list_shows_everything_that_has_a_name():
     # The options of a world's own losses are found nowhere else on the command line.
     assert "shortage=2.0" in result.output
     assert "reaction=1.0" in result.output
+    assert "E[left" in result.output  # rich takes E[left over] for a style, unless told otherwise
 
 
 @pytest.mark.parametrize("command", ["compare", "run", "resume", "report", "list", "bounds", "verify"])

@@ -206,7 +206,7 @@ def list_command() -> None:
                 [getattr(entry, "feedback", "?"), getattr(entry, "transition", "?")] if registry is learners else []
             )
             summary = (inspect.getdoc(entry) or "").split("\n\n")[0].replace("\n", " ")
-            table.add_row(name, *setting, summary.replace("``", ""), _options(registry, name))
+            table.add_row(name, *setting, escape(summary.replace("``", "")), escape(_options(registry, name)))
         console.print(table)
 
 

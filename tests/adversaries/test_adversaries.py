@@ -59,6 +59,16 @@ def test_losses_depend_on_the_seed_and_not_on_k(name, options):
     assert not np.array_equal(short.flat_losses(4), other.flat_losses(4))
 
 
+@pytest.mark.parametrize("world", ["inventory", "pricing", "queue", "river-swim"])
+def test_the_losses_of_practical_worlds_may_be_asked_for_in_any_order(world):
+    mdp = make_world(world)
+    forward, other = (make_adversary("natural-losses", mdp, 900, seed=5, period=50) for _ in range(2))
+    tables = [forward.flat_losses(k).copy() for k in range(0, 900, 60)]
+    assert not np.array_equal(tables[0], tables[1])
+    for place in np.random.default_rng(0).permutation(len(tables)).tolist():
+        np.testing.assert_array_equal(other.flat_losses(60 * place), tables[place])
+
+
 def test_a_fixed_table_is_the_one_given():
     table = [np.full((n, WORLD.n_actions), 0.25) for n in WORLD.layer_sizes[:-1]]
     adversary = make_adversary("fixed", WORLD, 5, losses=table)
