@@ -96,7 +96,10 @@ class VlsuobRepsAnytime(Restarting):
     """
 
     name = "vlsuob-reps-anytime"
-    status = "extension, bound by the doubling argument; steps against a conic solver, restarts against a fresh learner"
+    status = (
+        "extension, no bound proved (a doubling argument is sketched); steps against a conic solver, restarts against "
+        "a fresh learner"
+    )
 
     def __init__(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import log, sqrt
+from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
@@ -64,7 +65,7 @@ class UcOReps(UpperConfidenceReps):
 
     name = "uc-o-reps"
     feedback = "full"
-    status = "runs against an independent conic programme; radius and bound rederived"
+    status = "runs against a second implementation in plain numpy; radius and bound rederived"
 
     def __init__(
         self,
@@ -105,7 +106,10 @@ class BanditUcOReps(UpperConfidenceReps):
     """
 
     name = "bandit-uc-o-reps"
-    status = "runs against an independent conic programme; step size derived, shifted version reconstructed"
+    status = (
+        "runs against a second implementation in plain numpy; step size derived, q floored at eta/10 in the estimate "
+        "(not in the source), shifted version reconstructed"
+    )
 
     def __init__(
         self,
@@ -118,7 +122,8 @@ class BanditUcOReps(UpperConfidenceReps):
         zeta: float = 0.05,
         seed: int = 0,
     ) -> None:
-        valid = shift == "theory" or (not isinstance(shift, str) and 0.0 <= shift <= 1.0)
+        number = isinstance(shift, Real) and not isinstance(shift, bool)
+        valid = shift == "theory" or (number and 0.0 <= shift <= 1.0)
         require(valid, "shift", shift, "a number from 0 to 1, or 'theory'")
         self.shift = shift
         #: How often the floor eta / 10 on q, for numerical sanity, acted so far.
