@@ -276,9 +276,14 @@ def test_impossible_sizes(change, message):
 
 def test_reachability():
     S, A, H, K, _ = SIZES.values()
-    assert bounds.bandit_uc_o_reps(**SIZES, reachability=0.5).order == 2 * H * S * sqrt(A * K)
+    plain = bounds.bandit_uc_o_reps(**SIZES, reachability=0.5)
+    assert (plain.name, plain.order) == ("bandit-uc-o-reps", 2 * H * S * sqrt(A * K))
     with pytest.raises(InvalidSpecError, match="reachability is 0"):
         bounds.bandit_uc_o_reps(**SIZES, reachability=0.0)
+    shifted = bounds.bandit_uc_o_reps(**SIZES)
+    assert shifted.name == "bandit-uc-o-reps, shifted"
+    assert "reconstruction" in shifted.source
+    assert "bandit-uc-o-reps" not in set(bounds.table(**SIZES)["name"])  # the default has no bound of its own
 
 
 def test_uc_o_reps_by_hand():

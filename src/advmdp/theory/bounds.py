@@ -411,19 +411,22 @@ def bandit_uc_o_reps(
     B: float = 1.0,
     reachability: float | None = None,
 ) -> Bound:
-    """Order H^(3/2) S A^(1/4) K^(3/4), or H S sqrt(A K) / alpha with reachability alpha.
+    """Order H^(3/2) S A^(1/4) K^(3/4) of the shifted version, or H S sqrt(A K) / alpha with reachability alpha.
 
-    That is the least probability with which any policy visits any state.
+    alpha is the least probability with which any policy visits any state.  Without it nothing is known of the plain
+    version, the default of ``bandit-uc-o-reps``.  The shifted version of the library (``shift="theory"``) is a
+    reconstruction: the order is the source's, not proved for this code.
     """
     _check_sizes(S, A, H, K, d, zeta, B)
-    source = f"{ROSENBERG} (NeurIPS)"
+    name, source = "bandit-uc-o-reps", f"{ROSENBERG} (NeurIPS)"
     if reachability is None:
+        name, source = f"{name}, shifted", f"{source}; the library's shifted version is a reconstruction"
         order, formula = H**1.5 * S * A**0.25 * K**0.75, "H^(3/2) S A^(1/4) K^(3/4)"
     elif 0.0 < reachability <= 1.0:
         order, formula = H * S * sqrt(A * K) / reachability, "H S sqrt(A K) / alpha"
     else:
         raise InvalidSpecError(f"reachability is {reachability}, should be in (0, 1]")
-    return _order_only("bandit-uc-o-reps", order, formula, "bandit", "tabular", source)
+    return _order_only(name, order, formula, "bandit", "tabular", source)
 
 
 def pomd(S: int, A: int, H: int, K: float, d: int = 1, zeta: float = 0.05, B: float = 1.0) -> Bound:
