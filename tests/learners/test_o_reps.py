@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from advmdp import Episode, LayeredMDP, load_learner, make_adversary, make_learner, make_world, occupancy, run, storage
-from advmdp.errors import CorruptCheckpointError, InvalidSpecError
+from advmdp.errors import CorruptCheckpointError, InvalidEpisodeError, InvalidSpecError
 from advmdp.experiments.statistics import mean_and_interval
 from advmdp.solvers import reference
 from advmdp.theory import bounds
@@ -163,6 +163,23 @@ def test_the_estimate_is_unbiased_and_implicit_exploration_lowers_it():
                 learner.update(Episode(states, actions, seen))
                 expected = losses[h][s, a] * q / (q + gamma)
                 assert q * learner.loss_estimate[h][s, a] == pytest.approx(expected, rel=1e-9)
+
+
+def test_an_episode_that_the_policy_never_plays_is_refused_where_its_probability_underflows():
+    """With an absurd step and somebody else's actions 1 / q would overflow; the learner stays as it was."""
+    learner = make_learner("o-reps-bandit", TINY, 10, eta=50.0)
+    episode = Episode([0] * TINY.horizon, [0] * TINY.horizon, [1.0] * TINY.horizon)
+    while min(learner.q[h][0, 0] for h in range(TINY.horizon)) > 1e-300:
+        learner.update(episode)
+    policy, seen = learner.policy, learner.episodes_seen
+    with pytest.raises(InvalidEpisodeError, match=r"layer \d, state 0, action 0: .* probability .* gamma > 0"):
+        learner.update(episode)
+    assert seen == learner.episodes_seen >= 1
+    for before, after in zip(policy, learner.policy, strict=True):
+        np.testing.assert_array_equal(before, after)
+    explorer = make_learner("o-reps-bandit", TINY, 10, eta=50.0, gamma=0.1)
+    for _ in range(10):
+        explorer.update(episode)
 
 
 def test_constants_are_those_of_the_source():

@@ -10,11 +10,15 @@ import numpy as np
 
 from advmdp.confidence import KnownKernels
 from advmdp.episodes import CheckedEpisode
+from advmdp.errors import InvalidEpisodeError
 from advmdp.layered import FloatArray, LayeredMDP
 from advmdp.learners.known import KnownTransitionLearner
 from advmdp.learners.reps import checked_log_q, require
 from advmdp.registry import register_learner
 from advmdp.solvers.repeated import FlatStep, RepeatedStep
+
+#: Nothing is divided by less, so that no estimate overflows.
+SMALLEST = 1e-300
 
 
 class OccupancyDescent(KnownTransitionLearner):
@@ -137,6 +141,14 @@ class ORepsBandit(OccupancyDescent):
 
     def _learn(self, episode: CheckedEpisode) -> None:
         self._warn_at_the_end()
+        visited = np.exp(self._log_q[episode.pairs]) + self.gamma
+        if (visited < SMALLEST).any():
+            h = int(visited.argmin())
+            raise InvalidEpisodeError(
+                f"layer {h}, state {episode.states[h]}, action {episode.actions[h]}: the policy in force gets there "
+                f"with probability {visited[h]:.3g}, too little to divide the loss by; tell episodes of this policy, "
+                "or use gamma > 0"
+            )
         estimate = np.zeros(self._layers.n_pairs)
-        estimate[episode.pairs] = episode.losses / (np.exp(self._log_q[episode.pairs]) + self.gamma)
+        estimate[episode.pairs] = episode.losses / visited
         self._descend(estimate)
