@@ -100,7 +100,8 @@ class OneNextState(RidgeSums):
         for h in range(len(targets)):
             rows = features[h][states[h], actions[h]]
             lengths = np.einsum("td,dt->t", rows, np.linalg.solve(estimate.grams[h], rows.T))
-            imaginary = int(np.argmax(lengths))
+            # The first of those that are longest but for rounding, which differs between processors.
+            imaginary = int(np.argmax(lengths >= (1.0 - 1e-9) * lengths.max()))
             moments[h] += np.outer(rows[imaginary], rows[imaginary])
             if states[h + 1] == imaginary:
                 targets[h] += rows[imaginary]
