@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from advmdp import LayeredMDP, LinearMixtureModel, load_learner, make_learner
-from advmdp.confidence.misspecification import EPOCH_GROWTH, MAX_WAITING, MixtureEvidence
+from advmdp.confidence.misspecification import EPOCH_GROWTH, MAX_WAITING, TOLERANCE, MixtureEvidence
 from advmdp.episodes import Episode
-from advmdp.errors import InvalidMDPError, InvalidSpecError
+from advmdp.errors import InvalidSpecError
 
 SIZES, N_ACTIONS = (1, 3, 4, 3, 1), 2
 
@@ -131,9 +131,10 @@ def test_the_largest_likelihood_is_bracketed_closely(simplex, count):
         seen = [triple for triple, n in zip(triples, counts, strict=True) for _ in range(n // max(1, count // 300))]
         largest = supremum(model, h, seen)[0] * max(1, count // 300)
         reached = counts @ np.log(rows @ theta)
-        assert reached <= largest + 1e-6 * (1 + abs(largest))
+        # The family is a little larger than the conic programme's: its sums, and its signs, hold up to TOLERANCE.
+        assert reached <= largest + 1e-6 * (1 + abs(largest)) + 2.0 * TOLERANCE * counts.sum()
         assert reached + excess >= largest - 1e-6 * (1 + abs(largest))
-        assert excess < 0.05
+        assert excess < 0.02 + 10.0 * TOLERANCE * counts.sum()
 
 
 def test_counting_late_or_at_once_gives_the_same():
@@ -267,13 +268,38 @@ def test_one_step_has_nothing_to_test_and_never_alarms():
     assert not learner.misspecification().alarm
 
 
-def test_bad_levels_and_impossible_models_are_named():
+def test_bad_levels_are_named():
     rng = np.random.default_rng(12)
     bases, _ = mixture(rng)
     evidence = MixtureEvidence.empty(LinearMixtureModel.from_kernels(bases))
     with pytest.raises(InvalidSpecError, match="level is 1"):
         evidence.weigh(1.0)
-    features = [np.full((1, 1, 2, 1), 0.5), np.ones((2, 1, 1, 1))]
-    features[0][0, 0] = [[1.0], [-0.5]]  # sums to one for theta = 2, but the second entry is negative
-    with pytest.raises(InvalidMDPError, match="no parameter of the model"):
-        MixtureEvidence.empty(LinearMixtureModel(features, 3.0)).add(np.array([0, 0]), np.array([0, 0])).weigh()
+
+
+def test_a_model_without_any_valid_kernel_is_rejected_at_once():
+    features = [np.array([1.0, -0.5]).reshape(1, 1, 2, 1), np.ones((2, 1, 1, 1))]  # theta = 2 gives the row (2, -1)
+    evidence = MixtureEvidence.empty(LinearMixtureModel(features, 3.0))
+    assert evidence.add(np.array([0, 0]), np.array([0, 0])).weigh().alarm
+
+
+@pytest.mark.parametrize("noise", [1e-12, 1e-9, 1e-8, 1e-7])
+def test_rounding_of_features_raises_no_alarm(noise):
+    rng = np.random.default_rng(13)
+    bases, truth = mixture(rng)
+    exact = signed(LinearMixtureModel.from_kernels(bases), rng)
+    rough = [f * (1.0 + noise * rng.standard_normal(f.shape)) * 0.9 for f in exact.features]
+    model = LinearMixtureModel(rough, 2.0 * exact.bound)
+    for _ in range(3):
+        assert not added(MixtureEvidence.empty(model), episodes(truth, 1500, rng)).weigh(0.2).alarm
+
+
+def test_a_learner_with_features_in_single_precision_learns():
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        bases, truth = mixture(rng)
+        exact = LinearMixtureModel.from_kernels(bases)
+        rough = [0.9 * f.astype(np.float32).astype(np.float64) for f in exact.features]
+        learner = played(
+            make_learner("vlsuob-reps-tight", LinearMixtureModel(rough, 2.0 * exact.bound), 50), truth, 20, 1
+        )
+        assert not learner.misspecification().alarm

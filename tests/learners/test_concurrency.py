@@ -8,9 +8,9 @@ import threading
 import numpy as np
 import pytest
 
-from advmdp import ConcurrentUseError, make_learner, make_world
+from advmdp import ConcurrentUseError, InvalidEpisodeError, make_learner, make_world
 from advmdp.episodes import Episode, play
-from advmdp.learners import Uniform
+from advmdp.learners import Uniform, base
 
 
 @pytest.fixture
@@ -79,6 +79,39 @@ def test_of_many_threads_each_update_is_done_whole_or_refused():
         thread.join()
     assert len(done) + len(refused) == 80
     assert learner.episodes_seen == len(done)
+
+
+def test_a_thread_that_comes_late_neither_repeats_nor_undoes_what_another_did(monkeypatch):
+    """One thread is held up just before it takes the learner, another finishes an update meanwhile."""
+    world = make_world("random-mixture", layer_sizes=(1, 3, 3, 1))
+    learner = make_learner("uniform", world, 10)
+    episode = Episode([0, 0, 0], [0, 0, 0], [0.5, 0.5, 0.5], index=0)
+    checked, go_on, seen = threading.Event(), threading.Event(), []
+    real = base.check_episode
+
+    def slow(*arguments):
+        result = real(*arguments)
+        if threading.current_thread() is not threading.main_thread():
+            checked.set()
+            assert go_on.wait(10.0)
+        return result
+
+    def late() -> None:
+        try:
+            learner.update(episode)
+        except InvalidEpisodeError as error:
+            seen.append(str(error))
+
+    monkeypatch.setattr(base, "check_episode", slow)
+    thread = threading.Thread(target=late)
+    thread.start()
+    assert checked.wait(10.0)
+    learner.update(episode)
+    go_on.set()
+    thread.join()
+    assert learner.episodes_seen == 1
+    assert len(seen) == 1
+    assert "was told before" in seen[0]
 
 
 def test_a_learner_can_still_be_copied():

@@ -96,7 +96,7 @@ def test_spoiled_learners_are_refused_or_sound(name, tmp_path):
 
 def test_spoiled_worlds_are_refused_or_sound(tmp_path):
     WORLD.save(tmp_path / "good.npz")
-    assert attack("mdp", tmp_path / "good.npz", load_mdp, use_mdp, 300, 2, tmp_path) > 100
+    assert attack("mdp", tmp_path / "good.npz", load_mdp, use_mdp, 1_000, 2, tmp_path) > 300
 
 
 @pytest.mark.slow
@@ -109,4 +109,4 @@ def test_many_spoiled_learners_are_refused_or_sound(name, tmp_path):
 @pytest.mark.slow
 def test_many_spoiled_worlds_are_refused_or_sound(tmp_path):
     WORLD.save(tmp_path / "good.npz")
-    assert attack("mdp", tmp_path / "good.npz", load_mdp, use_mdp, 2000, 4, tmp_path) > 500
+    assert attack("mdp", tmp_path / "good.npz", load_mdp, use_mdp, 10_000, 4, tmp_path) > 3_000

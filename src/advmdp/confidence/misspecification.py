@@ -31,14 +31,19 @@ from scipy.optimize import linprog
 from scipy.special import gammaln, logsumexp
 
 from advmdp._checks import float_array, integer
-from advmdp.errors import InvalidMDPError, InvalidSpecError
+from advmdp.errors import InvalidSpecError
 from advmdp.layered import LinearMixtureModel
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-#: Probabilities of the null are raised by this much: the supremum stays finite, and can only become larger.
-SLACK = 1e-9
+#: What a model may miss by: it is accepted if some parameter makes its rows sum to one up to this.
+TOLERANCE = 1e-6
+#: Probabilities of the null are raised by this much.  The supremum stays finite and can only become larger, by at least
+#: what rows that sum to 1 - TOLERANCE and are then normalised gain.
+SLACK = 2.0 * TOLERANCE
+#: Relative error that the value of a linear programme may have.
+LP_ERROR = 1e-6
 #: The forecaster never gives less to a possible transition.
 LEAST_FORECAST = 1e-12
 #: The forecaster's mixture is fitted anew when the number of episodes has grown by this factor.
@@ -147,7 +152,7 @@ class MixtureEvidence:
             parameter, excess = counted._fit(h)
             pairs, rows, counts = counted._seen(h)
             likelihood = np.zeros(self.null.possible(h).shape[0])
-            np.add.at(likelihood, pairs, counts * np.log(rows @ parameter + SLACK))
+            np.add.at(likelihood, pairs, counts * np.log(np.maximum(rows @ parameter, 0.0) + SLACK))
             free, mixture = counted._forecasters(h)
             # Per pair, log of the mean of both, weighted by the prior of a free row; then the mean over the priors.
             by_prior = [
@@ -287,10 +292,10 @@ class Null:
 
 
 class _Family:
-    """The parameters of one layer that make every row a distribution: { theta: sums theta = 1, rows theta >= 0 }.
+    """The parameters of one layer that make every row a distribution, as far as a model has to.
 
-    With ``simplex`` the rows are theta itself.  The norm bound B is left out: a larger family can only make the
-    supremum larger, and the test more careful.
+    { theta: |sums theta - 1| <= tolerance, rows theta >= -tolerance }; with ``simplex`` the rows are theta itself.  The
+    norm bound B is left out: a larger family can only make the supremum larger, and the test more careful.
     """
 
     def __init__(self, features: FloatArray, simplex: bool) -> None:
@@ -301,43 +306,49 @@ class _Family:
         # Coordinates in which some row changes; the others are never seen.
         _, values, directions = np.linalg.svd(rows, full_matrices=False)
         span = directions[values > 1e-10 * values[0]]
-        particular: FloatArray = span.T @ np.linalg.lstsq(sums @ span.T, np.ones(len(sums)), rcond=None)[0]
-        _, values, directions = np.linalg.svd(sums @ span.T, full_matrices=True)
-        rank = int((values > 1e-10 * values[0]).sum())
-        #: An orthonormal basis, as columns, of the changes that keep all sums.
-        self._basis: FloatArray = span.T @ directions[rank:].T
-        self._rows = rows
+        #: Columns span the parameters.
+        self._span: FloatArray = span.T
+        self._rows, self._sums = rows, np.unique(sums, axis=0)
         self._simplex = simplex
-        self._particular = particular
-        #: The parameter whose smallest row entry is largest.
-        self.centre = np.full(dim, particular.sum() / dim) if simplex else self._chebyshev()
+        particular: FloatArray = span.T @ np.linalg.lstsq(self._sums @ span.T, np.ones(len(self._sums)), rcond=None)[0]
+        # Changes that keep all sums, but for rounding of the features: in these directions the likelihood is climbed.
+        # Where that misses some, the climb ends lower, and the bound on what is missing makes up for it.
+        _, values, directions = np.linalg.svd(self._sums @ span.T, full_matrices=True)
+        rank = int((values > 10.0 * TOLERANCE * values[0]).sum())
+        self._basis: FloatArray = span.T @ directions[rank:].T
+        #: Whether some parameter is in the family at all; None where that could not be found out.
+        self.exists: bool | None = True
+        #: A parameter in the middle: with it, the smallest row entry is (about) as large as it can be.
+        self.centre = np.full(dim, particular.sum() / dim) if simplex else self._chebyshev(particular)
 
-    def _chebyshev(self) -> FloatArray:
-        """Maximise t subject to rows (particular + basis z) >= t, t <= 1."""
-        width = self._basis.shape[1]
-        result = linprog(
-            np.append(np.zeros(width), -1.0),
-            A_ub=np.column_stack([-self._rows @ self._basis, np.ones(len(self._rows))]),
-            b_ub=self._rows @ self._particular,
-            bounds=[(None, None)] * width + [(None, 1.0)],
-        )
-        if result.x is None or result.x[-1] < -SLACK / 2:
-            raise InvalidMDPError("no parameter of the model makes every row of some layer a distribution")
-        return np.asarray(self._particular + self._basis @ result.x[:-1], dtype=np.float64)
+    def _chebyshev(self, particular: FloatArray) -> FloatArray:
+        """Maximise t <= 1 subject to rows theta >= t, theta in the family."""
+        width = self._span.shape[1]
+        result = self._programme(np.append(np.zeros(width), -1.0), with_margin=True)
+        if result.status == 0 and result.x is not None:
+            return np.asarray(self._span @ result.x[:-1], dtype=np.float64)
+        self.exists = False if result.status == 2 else None
+        return particular
+
+    def _programme(self, costs: FloatArray, with_margin: bool = False) -> Any:
+        """Minimise linear costs over the family (and the margin t of its rows, at least -tolerance)."""
+        rows, sums = self._rows @ self._span, self._sums @ self._span
+        margin = [np.ones((len(rows), 1)), np.zeros((2 * len(sums), 1))] if with_margin else []
+        table = np.concatenate([-rows, sums, -sums])
+        if with_margin:
+            table = np.column_stack([table, np.concatenate(margin)])
+        least = 0.0 if with_margin else TOLERANCE
+        limits = np.concatenate([np.full(len(rows), least), np.full(len(sums), 1.0), np.full(len(sums), -1.0)])
+        limits[len(rows) :] += TOLERANCE
+        bounds = [(None, None)] * rows.shape[1] + ([(-TOLERANCE, 1.0)] if with_margin else [])
+        return linprog(costs, A_ub=table, b_ub=limits, bounds=bounds)
 
     def _largest(self, gradient: FloatArray) -> float:
-        """max of <gradient, theta> over the family."""
+        """An upper bound of <gradient, theta> over the family."""
         if self._simplex:
-            return float(self.centre.sum() * gradient.max())
-        if self._basis.shape[1] == 0:
-            return float(gradient @ self._particular)
-        result = linprog(
-            -(self._basis.T @ gradient),
-            A_ub=-self._rows @ self._basis,
-            b_ub=np.maximum(self._rows @ self._particular, 0.0) + SLACK,
-            bounds=(None, None),
-        )
-        return np.inf if result.fun is None else float(gradient @ self._particular) - float(result.fun)
+            return float(self.centre.sum() * (1.0 + SLACK) * gradient.max())
+        result = self._programme(-(self._span.T @ gradient))
+        return -float(result.fun) * (1.0 + LP_ERROR) if result.status == 0 else np.inf
 
     def likeliest(self, rows: FloatArray, counts: FloatArray) -> tuple[FloatArray, float]:
         """Maximise sum_i N_i log(<a_i, theta> + slack) by a barrier method.
@@ -349,15 +360,17 @@ class _Family:
         total = float(counts.sum())
         if total == 0.0:
             return self.centre, 0.0
+        if not self.exists:  # then nothing explains a transition; or we do not know
+            return self.centre, np.inf if self.exists is None else -np.inf
         theta = self.climb(rows, counts, BARRIER)
-        ratios = counts / total / (rows @ theta + SLACK)
+        ratios = counts / total / (np.maximum(rows @ theta, 0.0) + SLACK)
         best = self._largest(rows.T @ ratios) + SLACK * float(ratios.sum())
         return theta, max(total * log(best), 0.0)
 
     def climb(self, rows: FloatArray, counts: FloatArray, barrier: float) -> FloatArray:
         """Maximise sum_i N_i log(<a_i, theta> + slack) + (barrier d / n_rows) sum_j log(<rows_j, theta> + slack)."""
         theta = self.centre
-        if not self._basis.shape[1]:
+        if not (self._basis.shape[1] and self.exists):
             return theta
         stacked = np.concatenate([rows, self._rows])
         moves = stacked @ self._basis

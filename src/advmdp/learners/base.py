@@ -6,7 +6,8 @@ import inspect
 import os
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -135,34 +136,44 @@ class Learner(ABC):
             exception the learner is as it was before the call.
         """
         checked = check_episode(episode, self._layers, self._problem.flat_possible, self.feedback == "full")
-        self._check_index(episode.index)
-        before, random = self.__dict__.copy(), self._rng.bit_generator.state
-        # One atomic operation, so that of two threads only one gets through; not a lock, which could not be copied.
-        if self.__dict__.setdefault("_busy", token := object()) is not token:
-            raise self._in_use()
+        with self._exclusive():
+            self._check_index(episode.index)
+            before, random = self.__dict__.copy(), self._rng.bit_generator.state
+            try:
+                self._learn(checked)
+                if self._evidence is not None:
+                    self._evidence = self._evidence.add(checked.states, checked.actions)
+                self.episodes_seen += 1
+            except BaseException:
+                for name in self.__dict__.keys() - before.keys():
+                    del self.__dict__[name]
+                self.__dict__.update(before)
+                self._rng.bit_generator.state = random
+                raise
+
+    @contextmanager
+    def _exclusive(self) -> Iterator[None]:
+        """Refuse all other threads until this is over."""
+        token = object()
         try:
-            self._learn(checked)
-            if self._evidence is not None:
-                self._evidence = self._evidence.add(checked.states, checked.actions)
-            self.episodes_seen += 1
-        except BaseException:
-            self.__dict__.clear()
-            self.__dict__.update(before)
-            self._rng.bit_generator.state = random
-            raise
+            # One atomic operation, so that of two threads only one gets through; not a lock, which could not be copied.
+            if self.__dict__.setdefault("_busy", token) is not token:
+                raise self._in_use()
+            yield
         finally:
-            self.__dict__.pop("_busy", None)
+            if self.__dict__.get("_busy") is token:
+                del self.__dict__["_busy"]
 
     def skip(self, index: int | None = None) -> None:
         """Say that an episode was played and cannot be learned from: its record was lost, or an update failed on it.
 
-        The learner stays as it is, and :attr:`skipped` counts one more.  Its promises then hold for the other episodes;
-        each skipped one can add at most H to the regret.
+        The learner stays as it is, and :attr:`skipped` counts one more.  Each skipped episode can add at most H to the
+        regret.  The promises hold for the other episodes if what was lost does not depend on what happened in it; an
+        update that fails does, so that strictly nothing is proved after skipping one (see ``docs/promises.md``).
         """
-        self._check_index(index)
-        if "_busy" in self.__dict__:
-            raise self._in_use()
-        self.skipped += 1
+        with self._exclusive():
+            self._check_index(index)
+            self.skipped += 1
 
     def _check_index(self, index: Any) -> None:
         expected = self.episodes_seen + self.skipped
