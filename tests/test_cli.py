@@ -57,6 +57,8 @@ def test_compare_again_computes_only_what_is_missing(tmp_path, monkeypatch):
     both = load(directory)
     assert both[both["seed"] == 0].reset_index(drop=True).equals(first)
     assert set(both["seed"]) == {0, 1}
+    assert invoke("compare", *SMALL, "--seeds", "1").exit_code == 0  # fewer are there already
+    assert load(directory).equals(both)
     invoke("compare", *SMALL[:-4], "31", "--workers", "0", "--quiet", "--seeds", "1")  # another length
     assert len(list((tmp_path / "runs").iterdir())) == 2
 
@@ -158,6 +160,7 @@ def test_a_folder_in_use_is_refused_with_exit_code_one(tmp_path):
     assert "is being written by process" in result.output
     assert invoke("resume", str(tmp_path)).exit_code == 2  # not an experiment
     assert invoke("report", str(tmp_path), "--format", "docx").exit_code == 2
+    assert invoke("report", str(tmp_path), "--format", "").exit_code == 2
 
 
 def test_progress_is_live_on_a_terminal_and_plain_elsewhere(tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ import inspect
 import math
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -102,18 +102,21 @@ def compare_command(
     episodes = episodes or (QUICK_EPISODES if quick else EPISODES)
     seeds = seeds or (QUICK_SEEDS if quick else SEEDS)
     names = [_names(text) for text in (worlds_option, adversaries_option, learners_option)]
-    with _errors_explained():
-        spec = comparison_spec(*names, episodes=episodes, seeds=seeds)
     if out is None:
         default = [list(WORLDS), list(ADVERSARIES), list(LEARNERS)]
-        # More seeds continue an experiment; anything else is another one.
+        # More seeds continue an experiment, and fewer are part of one; anything else is another one.
         other = hashlib.sha256(repr(names).encode()).hexdigest()[:6]
         out = Path("runs") / f"compare-K{episodes}{'' if names == default else '-' + other}"
+        with suppress(ValueError):  # nothing there yet, or damaged: then the run says so
+            seeds = max(seeds, *(seed + 1 for seed in Store(out).spec.seeds))
+    with _errors_explained():
+        spec = comparison_spec(*names, episodes=episodes, seeds=seeds)
     with _errors_explained():
         outcome = run_spec(spec, out, **_settings(engine, workers, address, checkpoint_every, quiet))
-    store = Store(out)
-    if any(map(store.is_done, store.cells())):
-        Console().print(_comparison_table(Comparison.of(store), episodes))
+    with _errors_explained():
+        store = Store(out)
+        if any(map(store.is_done, store.cells())):
+            Console().print(_comparison_table(Comparison.of(store), episodes))
     _end(outcome)
 
 
@@ -310,7 +313,7 @@ def _formats(text: str) -> tuple[str, ...]:
     # Here and below, not above: worker processes import this module, and need no figures.
     from advmdp.report.write import FORMATS
 
-    for name in _names(text):
+    for name in _names(text) or [""]:
         if name not in FORMATS:
             raise typer.BadParameter(f"there is no format {name!r}; there are: {', '.join(FORMATS)}")
     return tuple(_names(text))

@@ -85,3 +85,8 @@ def test_a_sweep_survives_the_loss_of_a_node_and_equals_the_local_one(tmp_path, 
 def test_arguments_are_checked_before_anything_is_started():
     with pytest.raises(InvalidSpecError, match="workers is 0, should be at least 1 with engine 'ray'"):
         RayEngine(workers=0)
+
+
+def test_an_address_that_is_none_is_named():
+    with pytest.raises(InvalidSpecError, match="cannot use the Ray cluster at 'foo'"):
+        RayEngine("foo").__enter__()

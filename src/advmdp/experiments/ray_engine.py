@@ -97,13 +97,18 @@ class RayEngine:
         self._connected_before = self._ray.is_initialized()
         if not self._connected_before:
             own = {} if self._address else {"num_cpus": self._wanted, "include_dashboard": False}
-            self._ray.init(
-                address=self._address,
-                log_to_driver=False,
-                logging_level="ERROR",
-                runtime_env={"env_vars": ONE_THREAD},
-                **own,
-            )
+            try:
+                self._ray.init(
+                    # "local", not None: that would connect to whatever RAY_ADDRESS names.
+                    address=self._address or "local",
+                    log_to_driver=False,
+                    logging_level="ERROR",
+                    runtime_env={"env_vars": ONE_THREAD},
+                    **own,
+                )
+            except (ValueError, ConnectionError) as error:
+                where = "a local Ray cluster" if self._address is None else f"the Ray cluster at {self._address!r}"
+                raise InvalidSpecError(f"cannot use {where}: {error}") from error
         return self
 
     def __exit__(self, *error: object) -> None:
