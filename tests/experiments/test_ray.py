@@ -87,6 +87,7 @@ def test_arguments_are_checked_before_anything_is_started():
         RayEngine(workers=0)
 
 
-def test_an_address_that_is_none_is_named():
-    with pytest.raises(InvalidSpecError, match="cannot use the Ray cluster at 'foo'"):
-        RayEngine("foo").__enter__()
+@pytest.mark.parametrize("address", ["nowhere", "127.0.0.1:1"])
+def test_an_address_where_no_cluster_is_is_refused_at_once(tmp_path, address):
+    with pytest.raises(InvalidSpecError, match=f"--address {address} is of no use"):
+        run_spec(small_spec(), tmp_path / "out", engine=RayEngine(address))

@@ -14,6 +14,7 @@ import pytest
 
 from advmdp import InvalidSpecError, storage
 from advmdp.experiments import Store, load, resume, run_spec, work
+from advmdp.experiments.engines import InProcessEngine
 from tests.experiments.specs import PLUGIN, Recorder, small_spec
 
 
@@ -229,3 +230,15 @@ def test_workers_have_one_thread_and_leave_ours_alone(tmp_path, monkeypatch):
         assert {os.environ[name] for name in ONE_THREAD} == {"1"}
     assert os.environ["OMP_NUM_THREADS"] == "7"
     assert "MKL_NUM_THREADS" not in os.environ
+
+
+def test_ctrl_c_ends_an_engine_that_does_not_come_up(tmp_path):
+    class Deaf(InProcessEngine):
+        def __enter__(self):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(5.0)
+            raise AssertionError("nobody heard")
+
+    with pytest.raises(KeyboardInterrupt):
+        run_spec(small_spec(), tmp_path, engine=Deaf())
+    assert resume(tmp_path, workers=0).computed == 4

@@ -6,6 +6,7 @@ Every machine needs this package, and nothing else: jobs go out and results come
 from __future__ import annotations
 
 import os
+import socket
 import traceback
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -13,6 +14,9 @@ from typing import Any
 from advmdp.errors import InvalidSpecError
 from advmdp.experiments.engines import ONE_THREAD
 from advmdp.experiments.work import Job, Message, play
+
+#: Seconds for the first answer of a cluster.
+PATIENCE_TO_CONNECT = 10.0
 
 
 class RayEngine:
@@ -98,17 +102,18 @@ class RayEngine:
         if not self._connected_before:
             own = {} if self._address else {"num_cpus": self._wanted, "include_dashboard": False}
             try:
+                _knock(self._address)
                 self._ray.init(
-                    # "local", not None: that would connect to whatever RAY_ADDRESS names.
+                    # "local", not None, which would mean the cluster that RAY_ADDRESS names, if it is set.
                     address=self._address or "local",
                     log_to_driver=False,
                     logging_level="ERROR",
                     runtime_env={"env_vars": ONE_THREAD},
                     **own,
                 )
-            except (ValueError, ConnectionError) as error:
-                where = "a local Ray cluster" if self._address is None else f"the Ray cluster at {self._address!r}"
-                raise InvalidSpecError(f"cannot use {where}: {error}") from error
+            except (ValueError, OSError, RuntimeError) as error:  # what Ray raises for addresses it cannot use
+                what = "cannot be started here" if self._address is None else f"--address {self._address} is of no use"
+                raise InvalidSpecError(f"engine 'ray': {what}: {error}") from error
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -118,6 +123,13 @@ class RayEngine:
         self._running = {}
         if not self._connected_before:
             self._ray.shutdown()
+
+
+def _knock(address: str | None) -> None:
+    """Find out at once that nobody answers at ``host:port``: Ray takes a minute, most of it deaf to Ctrl-C."""
+    host, _, port = (address or "").rpartition(":")
+    if port.isdigit() and "/" not in host:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE_TO_CONNECT).close()
 
 
 def _messages(job: Job) -> Iterator[Message]:

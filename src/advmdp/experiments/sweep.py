@@ -163,16 +163,16 @@ class _Driver:
     def run(self) -> Outcome:
         """Until nothing is left, or a signal comes."""
         self._tell_remarks()
-        with _signals() as received:
-            if self._todo:
-                with self._engine:
-                    self._engine.prepare(representatives(self._todo))
-                    self._store.manifest["engine"] = {"name": self._engine.name, "workers": self._engine.workers}
-                    self._display.begin(list(self._todo), self._outcome.present, self._engine.workers)
-                    try:
-                        self._loop(received)
-                    finally:
-                        self._display.end()
+        if self._todo:
+            # Signals are taken over only when the engine is up: Ctrl-C ends a search for a cluster that is not there.
+            with self._engine, _signals() as received:
+                self._engine.prepare(representatives(self._todo))
+                self._store.manifest["engine"] = {"name": self._engine.name, "workers": self._engine.workers}
+                self._display.begin(list(self._todo), self._outcome.present, self._engine.workers)
+                try:
+                    self._loop(received)
+                finally:
+                    self._display.end()
             self._outcome.interrupted = received[0] if received else ""
         self._outcome.left = sum(not self._store.is_done(cell) for cell in self._store.cells())
         return self._outcome
