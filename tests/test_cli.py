@@ -57,7 +57,7 @@ def test_compare_again_computes_only_what_is_missing(tmp_path, monkeypatch):
     both = load(directory)
     assert both[both["seed"] == 0].reset_index(drop=True).equals(first)
     assert set(both["seed"]) == {0, 1}
-    assert invoke("compare", *SMALL, "--seeds", "1").exit_code == 0  # fewer are there already
+    assert invoke("compare", *SMALL, "--seeds", "1").exit_code == 0  # fewer seeds: all is there
     assert load(directory).equals(both)
     invoke("compare", *SMALL[:-4], "31", "--workers", "0", "--quiet", "--seeds", "1")  # another length
     assert len(list((tmp_path / "runs").iterdir())) == 2
@@ -148,9 +148,10 @@ def test_a_spec_that_contradicts_the_folder_is_refused(tmp_path, spec_file):
     out = ("--out", str(tmp_path / "out"), "--workers", "0", "--quiet")
     invoke("run", str(spec_file), *out)
     spec_file.write_text(spec_file.read_text().replace("episodes = 30", "episodes = 40"))
-    result = invoke("run", str(spec_file), *out)
-    assert result.exit_code == 2
-    assert "holds another experiment: episodes had K30" in " ".join(result.output.replace("│", " ").split())
+    for dry_run in ((), ("--dry-run",)):
+        result = invoke("run", str(spec_file), *out, *dry_run)
+        assert result.exit_code == 2
+        assert "holds another experiment: episodes had K30" in " ".join(result.output.replace("│", " ").split())
 
 
 def test_a_folder_in_use_is_refused_with_exit_code_one(tmp_path):

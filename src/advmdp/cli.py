@@ -23,7 +23,7 @@ from advmdp.experiments import Comparison, Outcome, Spec, Store, resume, run_spe
 from advmdp.experiments.compare import ADVERSARIES, EPISODES, LEARNERS, REFERENCES, SEEDS, WORLDS, comparison_spec
 from advmdp.experiments.engines import Engine
 from advmdp.experiments.progress import display_for, duration, probe
-from advmdp.experiments.store import StoreBusyError
+from advmdp.experiments.store import StoreBusyError, is_subset
 from advmdp.experiments.sweep import CHECKPOINT_EVERY, available_processors
 from advmdp.registry import Registry, adversaries, learners, natural_losses, worlds
 from advmdp.theory import bounds, lemmas
@@ -378,6 +378,8 @@ def _write_report(directory: Path, formats: tuple[str, ...]) -> None:
 def _print_plan(spec: Spec, out: Path, workers: int | None) -> None:
     """The cells, and how long they may take."""
     store = Store(out) if (out / "spec.toml").is_file() else None
+    if store is not None:
+        is_subset(out, spec, [])  # refuses what the run would refuse
     todo = [cell for cell in spec.cells if store is None or not store.is_done(cell)]
     with Console(stderr=True).status("measuring how long an episode takes ..."):
         pace, probed = probe(todo, store)

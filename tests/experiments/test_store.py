@@ -184,7 +184,7 @@ def test_more_seeds_and_learners_compute_only_what_is_missing(copy):
     ("change", "message"),
     [
         ({"episodes": 31}, "episodes had K30, the spec has K31"),
-        ({"seeds": 1}, "seeds had s1, the spec has s0"),
+        ({"seeds": [0, 5]}, "seeds had s1, the spec has s0, s5"),
         ({"learners": ["uniform"]}, "learners had uob-reps"),
         ({"worlds": ["grid"]}, "worlds had random-mixture.* the spec has grid"),
         ({"measures": []}, r"measures were \['decomposition', 'widths'\], the spec has \[\]"),
@@ -197,6 +197,17 @@ def test_a_spec_that_contradicts_the_directory_is_refused(copy, change, message)
     with pytest.raises(InvalidSpecError, match=message):
         run_spec(spec, copy, workers=0)
     assert {path: path.read_bytes() for path in before} == before
+
+
+def test_fewer_seeds_are_a_part_of_the_experiment(tmp_path):
+    assert run_spec(small_spec(seeds=1), tmp_path, workers=0).computed == 2
+    with WritableStore(tmp_path, small_spec(seeds=3)):  # grown, but killed before it computed anything
+        pass
+    outcome = run_spec(small_spec(seeds=2), tmp_path, workers=0)
+    assert (outcome.computed, outcome.present, outcome.left) == (2, 2, 0)
+    assert set(load(tmp_path)["seed"]) == {0, 1}
+    assert Store(tmp_path).spec.seeds == small_spec(seeds=3).seeds
+    assert resume(tmp_path, workers=0).computed == 2
 
 
 def test_a_strange_directory_is_refused(tmp_path):

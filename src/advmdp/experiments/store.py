@@ -222,8 +222,8 @@ def load(directory: str | os.PathLike[str]) -> pd.DataFrame:
 class WritableStore(Store):
     """A directory that this process, and no other, writes to; a context manager that holds the lock.
 
-    With a ``spec``, the directory is made, or must hold an experiment of which the spec is a continuation: every cell
-    that is there is in the spec.  Without, the directory's own spec is used.
+    With a ``spec``, the directory is made, or must hold an experiment of which the spec is a continuation (every cell
+    that is there is in the spec) or a part with fewer seeds.  Without, the directory's own spec is used.
     """
 
     def __init__(self, directory: str | os.PathLike[str], spec: Spec | None = None) -> None:
@@ -290,24 +290,8 @@ class WritableStore(Store):
     def _agreed_spec(self, known: dict[str, Any] | None) -> Spec:
         """The spec to go by; it must not contradict what is there."""
         path, given = self.directory / SPEC, self._given
-        if given is None:
+        if given is None or is_subset(self.directory, given, self.remarks):
             return super().spec
-        there = [] if known is None else list(known["cells"])
-        if path.exists():
-            try:
-                old = Spec(path.read_text(encoding="utf-8"), str(path))
-            except (InvalidSpecError, UnicodeDecodeError) as error:
-                self.remarks.append(f"{path} was damaged ({error}); it is replaced by the spec that was given")
-            else:
-                there = [cell.id for cell in old.cells]
-                for key in ("measures", "comparators"):
-                    before, after = list(getattr(old, key)), list(getattr(given, key))
-                    if before != after:
-                        raise ContradictionError(self.directory, f"{key} were {before}, the spec has {after}")
-        now = {cell.id for cell in given.cells}
-        missing = [cell_id for cell_id in there if cell_id not in now]
-        if missing:
-            raise ContradictionError(self.directory, _what_is_gone(missing, given))
         if not path.exists() or path.read_bytes() != given.text.encode():
             if known is not None:  # so that a kill between the two writes leaves a pair that agrees
                 self._manifest = {**known, "spec_sha256": [*known["spec_sha256"], _sha256(given.text)]}
@@ -319,6 +303,10 @@ class WritableStore(Store):
     def spec(self) -> Spec:
         """The spec, validated."""
         return self._spec
+
+    def wanted(self) -> tuple[Cell, ...]:
+        """The cells of the spec that was given, which may have fewer seeds than the directory."""
+        return self._spec.cells if self._given is None else self._given.cells
 
     def _verify(self, cell: Cell) -> None:
         """Put a damaged result aside, so that it is computed again."""
@@ -415,6 +403,36 @@ class ContradictionError(InvalidSpecError):
             f"{directory} holds another experiment: {difference}. Results are never overwritten: give another --out, "
             "or put back what is missing"
         )
+
+
+def is_subset(directory: Path, given: Spec, remarks: list[str]) -> bool:
+    """Whether a spec is the experiment of a directory with fewer seeds; ContradictionError if it is another one."""
+    path, known = directory / SPEC, _read_manifest(directory)
+    there = [] if known is None else list(known["cells"])
+    readable = False
+    if path.exists():
+        try:
+            old = Spec(path.read_text(encoding="utf-8"), str(path))
+        except (InvalidSpecError, UnicodeDecodeError) as error:
+            remarks.append(f"{path} was damaged ({error}); it is replaced by the spec that was given")
+        else:
+            readable = True
+            there = [cell.id for cell in old.cells]
+            for key in ("measures", "comparators"):
+                before, after = list(getattr(old, key)), list(getattr(given, key))
+                if before != after:
+                    raise ContradictionError(directory, f"{key} were {before}, the spec has {after}")
+    now = [cell.id for cell in given.cells]
+    missing = sorted(set(there).difference(now), key=there.index)
+    if not missing:
+        return False
+    if readable and set(now) <= set(there) and _without_seeds(there) == _without_seeds(now):
+        return True
+    raise ContradictionError(directory, _what_is_gone(missing, given))
+
+
+def _without_seeds(cell_ids: list[str]) -> set[str]:
+    return {cell_id.rpartition("__")[0] for cell_id in cell_ids}
 
 
 def checkpoint_fingerprint(cell: Cell) -> str:

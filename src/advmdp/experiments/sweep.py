@@ -138,7 +138,7 @@ def _sweep(
     if not checkpoint_every > 0.0:
         raise InvalidSpecError(f"checkpoint_every is {checkpoint_every}, should be a number of seconds > 0")
     with store:
-        todo = [cell for cell in store.cells() if not store.is_done(cell)]
+        todo = [cell for cell in store.wanted() if not store.is_done(cell)]
         if engine is None:
             count = min(available_processors() if workers is None else workers, len(todo))
             engine = LocalEngine(count) if count else InProcessEngine()
@@ -158,7 +158,7 @@ class _Driver:
         self._running: dict[str, Cell] = {}
         self._tries: dict[str, int] = {}
         self._said: set[str] = set()
-        self._outcome = Outcome(store.directory, present=len(store.cells()) - len(todo))
+        self._outcome = Outcome(store.directory, present=len(store.wanted()) - len(todo))
 
     def run(self) -> Outcome:
         """Until nothing is left, or a signal comes."""
@@ -174,7 +174,7 @@ class _Driver:
                 finally:
                     self._display.end()
             self._outcome.interrupted = received[0] if received else ""
-        self._outcome.left = sum(not self._store.is_done(cell) for cell in self._store.cells())
+        self._outcome.left = sum(not self._store.is_done(cell) for cell in self._store.wanted())
         return self._outcome
 
     def _loop(self, received: list[str]) -> None:
