@@ -154,6 +154,30 @@ def test_a_spec_that_contradicts_the_folder_is_refused(tmp_path, spec_file):
         assert "holds another experiment: episodes had K30" in " ".join(result.output.replace("│", " ").split())
 
 
+@pytest.mark.parametrize("formats", ["", ",", "docx"])
+def test_a_format_that_there_is_not_is_refused_before_the_work(tmp_path, spec_file, formats):
+    result = invoke("run", str(spec_file), "--out", str(tmp_path / "out"), "--format", formats)
+    assert result.exit_code == 2
+    assert "there is no format" in result.output
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("command", ["compare", "run"])
+def test_a_result_that_is_damaged_after_the_run_is_explained(tmp_path, spec_file, monkeypatch, command):
+    def damaging(spec, out, **settings):
+        outcome = run_spec(spec, out, workers=0)
+        for path in (out / "cells").glob("*.parquet"):
+            path.write_bytes(b"")
+        return outcome
+
+    monkeypatch.setattr("advmdp.cli.run_spec", damaging)
+    arguments = {"compare": SMALL, "run": (str(spec_file),)}[command]
+    result = invoke(command, *arguments, "--out", str(tmp_path / "out"))
+    assert result.exit_code == 1
+    assert isinstance(result.exception, SystemExit)
+    assert "computes it again" in result.output
+
+
 def test_a_folder_in_use_is_refused_with_exit_code_one(tmp_path):
     with WritableStore(tmp_path / "out", small_spec()):
         result = invoke("resume", str(tmp_path / "out"))

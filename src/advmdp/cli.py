@@ -113,7 +113,6 @@ def compare_command(
         spec = comparison_spec(*names, episodes=episodes, seeds=seeds)
     with _errors_explained():
         outcome = run_spec(spec, out, **_settings(engine, workers, address, checkpoint_every, quiet))
-    with _errors_explained():
         store = Store(out)
         if any(map(store.is_done, store.cells())):
             Console().print(_comparison_table(Comparison.of(store), episodes))
@@ -313,10 +312,11 @@ def _formats(text: str) -> tuple[str, ...]:
     # Here and below, not above: worker processes import this module, and need no figures.
     from advmdp.report.write import FORMATS
 
-    for name in _names(text) or [""]:
+    names = _names(text)
+    for name in names or [text]:
         if name not in FORMATS:
             raise typer.BadParameter(f"there is no format {name!r}; there are: {', '.join(FORMATS)}")
-    return tuple(_names(text))
+    return tuple(names)
 
 
 @contextmanager
@@ -358,9 +358,9 @@ def _end(outcome: Outcome, formats: tuple[str, ...] = ("html",)) -> None:
             soft_wrap=True,
         )
         raise typer.Exit(128 + signal.Signals[outcome.interrupted])
-    store = Store(outcome.directory)
-    if any(map(store.is_done, store.cells())):
-        with _errors_explained():
+    with _errors_explained():
+        store = Store(outcome.directory)
+        if any(map(store.is_done, store.cells())):
             _write_report(outcome.directory, formats)
     if outcome.failed:
         where = outcome.directory / "manifest.json"
