@@ -261,8 +261,11 @@ class WritableStore(Store):
     def _open(self) -> None:
         for folder in (self.directory, self.directory / CELLS, self.directory / CHECKPOINTS):
             folder.mkdir(exist_ok=True)
-            for left_over in folder.glob(f".*{storage.TEMPORARY}"):
-                left_over.unlink(missing_ok=True)
+            # In the directory itself somebody may be writing a report, which needs no lock.
+            names = (SPEC, MANIFEST) if folder == self.directory else ("",)
+            for name in names:
+                for left_over in folder.glob(f".{name}*{storage.TEMPORARY}"):
+                    left_over.unlink(missing_ok=True)
         known = _read_manifest(self.directory)
         if known is None and (self.directory / MANIFEST).exists():
             self.remarks.append(f"{self.directory / MANIFEST} was damaged; it is made anew from the cells")
