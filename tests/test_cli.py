@@ -185,7 +185,6 @@ def test_a_folder_in_use_is_refused_with_exit_code_one(tmp_path):
     assert "is being written by process" in result.output
     assert invoke("resume", str(tmp_path)).exit_code == 2  # not an experiment
     assert invoke("report", str(tmp_path), "--format", "docx").exit_code == 2
-    assert invoke("report", str(tmp_path), "--format", "").exit_code == 2
 
 
 def test_progress_is_live_on_a_terminal_and_plain_elsewhere(tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ import inspect
 import math
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -102,15 +102,13 @@ def compare_command(
     episodes = episodes or (QUICK_EPISODES if quick else EPISODES)
     seeds = seeds or (QUICK_SEEDS if quick else SEEDS)
     names = [_names(text) for text in (worlds_option, adversaries_option, learners_option)]
-    if out is None:
-        default = [list(WORLDS), list(ADVERSARIES), list(LEARNERS)]
-        # More seeds continue an experiment, and fewer are part of one; anything else is another one.
-        other = hashlib.sha256(repr(names).encode()).hexdigest()[:6]
-        out = Path("runs") / f"compare-K{episodes}{'' if names == default else '-' + other}"
-        with suppress(ValueError):  # nothing there yet, or damaged: then the run says so
-            seeds = max(seeds, *(seed + 1 for seed in Store(out).spec.seeds))
     with _errors_explained():
         spec = comparison_spec(*names, episodes=episodes, seeds=seeds)
+    if out is None:
+        default = [list(WORLDS), list(ADVERSARIES), list(LEARNERS)]
+        # More seeds continue an experiment; anything else is another one.
+        other = hashlib.sha256(repr(names).encode()).hexdigest()[:6]
+        out = Path("runs") / f"compare-K{episodes}{'' if names == default else '-' + other}"
     with _errors_explained():
         outcome = run_spec(spec, out, **_settings(engine, workers, address, checkpoint_every, quiet))
         store = Store(out)
