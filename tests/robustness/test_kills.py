@@ -5,15 +5,19 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from advmdp import Episode, load_learner, make_learner, make_world
+from advmdp import Episode, InvalidSpecError, load_learner, make_learner, make_world
+from advmdp.experiments import Spec, load, run_spec
 from advmdp.layered import LayeredMDP
 
 EPISODES = 120
@@ -123,19 +127,51 @@ def test_a_full_disk_is_an_error_and_leaves_the_old_file(tmp_path):
     assert load_learner(path).episodes_seen == 1
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_read_only_directory_is_an_error_and_leaves_the_old_file(tmp_path):
-    folder = tmp_path / "folder"
-    folder.mkdir()
+@pytest.fixture
+def read_only_directory(tmp_path_factory):
+    """A function that makes a directory read-only; root may write anywhere, so it becomes nobody for the while."""
+    folder = Path(tempfile.mkdtemp())  # not in pytest's own, which nobody else may enter
+    root = os.geteuid() == 0
+
+    def lock():
+        folder.chmod(0o555)
+        if root:
+            os.seteuid(65534)
+
+    yield folder, lock
+    if root:
+        os.seteuid(0)
+    folder.chmod(0o700)
+    shutil.rmtree(folder)
+
+
+def test_a_read_only_directory_is_an_error_and_leaves_the_old_file(read_only_directory):
+    folder, lock = read_only_directory
     learner = make_learner("uniform", LayeredMDP([np.ones((1, 2, 1))]), 10)
     learner.save(folder / "learner.npz")
-    folder.chmod(0o500)
-    try:
-        with pytest.raises(PermissionError):
-            learner.save(folder / "learner.npz")
-        assert load_learner(folder / "learner.npz").episodes_seen == 0
-    finally:
-        folder.chmod(0o700)
+    learner.update(Episode([0], [0], [0.5]))
+    lock()
+    with pytest.raises(PermissionError):
+        learner.save(folder / "learner.npz")
+    assert load_learner(folder / "learner.npz").episodes_seen == 0
+
+
+def test_an_experiment_in_a_read_only_directory_is_an_error_and_stays_readable(read_only_directory):
+    folder, lock = read_only_directory
+    spec = Spec(
+        'episodes = 5\nseeds = 1\nadversaries = ["switching"]\nlearners = ["uniform"]\n'
+        'worlds = [{ name = "grid", options = { height = 2, width = 2 } }]\n'
+    )
+    run_spec(spec, folder / "out", workers=0)
+    whole = load(folder / "out")
+    (folder / "out").chmod(0o555)
+    (folder / "out" / "cells").chmod(0o555)
+    lock()
+    with pytest.raises(PermissionError):
+        run_spec(spec, folder / "out", workers=0)
+    with pytest.raises(InvalidSpecError, match=r"cannot be made: .*Permission denied"):
+        run_spec(spec, folder / "new", workers=0)
+    assert load(folder / "out").equals(whole)
 
 
 def test_a_directory_that_is_not_there_is_named(tmp_path):

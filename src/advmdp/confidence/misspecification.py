@@ -37,6 +37,8 @@ from advmdp.layered import LinearMixtureModel
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
+#: Probability of a false alarm, ever, where nothing else is asked for.
+LEVEL = 0.05
 #: What a model may miss by: it is accepted if some parameter makes its rows sum to one up to this.
 TOLERANCE = 1e-6
 #: Probabilities of the null are raised by this much.  The supremum stays finite and can only become larger, by at least
@@ -142,7 +144,7 @@ class MixtureEvidence:
         episode = (states.copy(), actions.copy())
         return replace(before, waiting=(*before.waiting, episode), episodes=self.episodes + 1)
 
-    def weigh(self, level: float = 0.05) -> Misspecification:
+    def weigh(self, level: float = LEVEL) -> Misspecification:
         """What the episodes so far say."""
         if not 0.0 < level < 1.0:
             raise InvalidSpecError(f"level is {level!r}, should be a probability in (0, 1)")

@@ -160,7 +160,8 @@ def performance_profile(frame: pd.DataFrame, reference: str = "uniform") -> pd.D
 
     One row per learner and distinct ``ratio``: the ``share`` of its ``runs`` with final regret at most ``ratio`` times
     the reference's on the same problem and seed, and ``low`` and ``high``, its Clopper-Pearson interval.  That interval
-    is for equal chances in every run; chances that differ between worlds only make the share less variable.
+    is for independent runs with equal chances; chances that differ between worlds only make the share less variable,
+    but runs of one seed share their luck in all worlds, which can make it more so.
 
     Only problems and seeds count on which every learner ran and the reference's regret is positive.  A ratio to a fixed
     reference, rather than to the best learner of each problem, does not change when a learner is added, and has a

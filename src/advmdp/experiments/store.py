@@ -27,6 +27,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import TracebackType
@@ -394,7 +395,7 @@ class WritableStore(Store):
                     continue
                 if tree.get("fingerprint") == checkpoint_fingerprint(cell):
                     return content
-                self.remarks.append(f"{path} was written by another version of advmdp; the cell starts anew")
+                self.remarks.append(f"{path} was written by other code of advmdp; the cell starts anew")
         return None
 
 
@@ -439,8 +440,18 @@ def _without_seeds(cell_ids: list[str]) -> set[str]:
 
 
 def checkpoint_fingerprint(cell: Cell) -> str:
-    """What a checkpoint belongs to: the cell, and the version whose state it is."""
-    return f"{cell.fingerprint} {_version('advmdp')}"
+    """What a checkpoint belongs to: the cell, and the code whose state it is; another may go on differently."""
+    return f"{cell.fingerprint} {_code_digest()}"
+
+
+@cache
+def _code_digest() -> str:
+    """Of the modules of this library, as they lie here: a checkout has one version and many contents."""
+    root = Path(__file__).parent.parent
+    digest = hashlib.sha256()
+    for module in sorted(root.rglob("*.py")):
+        digest.update(f"{module.relative_to(root)} {hashlib.sha256(module.read_bytes()).hexdigest()}\n".encode())
+    return digest.hexdigest()
 
 
 def _what_is_gone(missing: list[str], spec: Spec) -> str:

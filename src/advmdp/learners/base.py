@@ -14,7 +14,7 @@ import numpy as np
 
 from advmdp import storage
 from advmdp._checks import integer
-from advmdp.confidence.misspecification import Misspecification, MixtureEvidence
+from advmdp.confidence.misspecification import LEVEL, Misspecification, MixtureEvidence
 from advmdp.episodes import CheckedEpisode, Episode, check_episode, draw
 from advmdp.errors import ConcurrentUseError, CorruptCheckpointError, InvalidEpisodeError, InvalidSpecError
 from advmdp.layered import (
@@ -206,7 +206,7 @@ class Learner(ABC):
                 stacklevel=4,
             )
 
-    def misspecification(self, level: float = 0.05) -> Misspecification | None:
+    def misspecification(self, level: float = LEVEL) -> Misspecification | None:
         """Whether the transitions so far contradict the mixture model: a test that may be asked at any time.
 
         If reality is a mixture, the probability that this *ever* raises its alarm is at most ``level``, however often

@@ -15,9 +15,10 @@ import jinja2
 import pandas as pd
 from matplotlib.figure import Figure
 
+from advmdp.confidence.misspecification import LEVEL
 from advmdp.experiments.statistics import mean_curves
 from advmdp.report.figures import COLOURS, make_styles, plot_occupancy, plot_policy
-from advmdp.report.results import LEVEL, Results, interval, number, significant
+from advmdp.report.results import Results, interval, number, significant
 from advmdp.report.worlds import draw_world
 
 #: Pixels per inch of pictures, which are shown at half their size: sharp on any screen.

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from advmdp.confidence.misspecification import LEVEL
+from advmdp.experiments.compare import REFERENCES
 from advmdp.experiments.statistics import (
     GROUP,
     PROBLEM,
@@ -27,12 +29,6 @@ from advmdp.experiments.store import Final, Store
 from advmdp.layered import LayeredMDP
 from advmdp.theory.decomposition import TERMS
 from advmdp.worlds import make_world
-
-#: Learners whose regret others are divided by, where they are in the experiment: no learning, and a known transition.
-REFERENCES = ("uniform", "o-reps-bandit")
-
-#: The level of the test of the mixture model.
-LEVEL = 0.05
 
 #: Columns of a frame that a report can show, with their labels.
 MEASURES = {
