@@ -40,7 +40,7 @@ def test_the_frame_has_the_promised_columns(finished):
         "cell", "world", "adversary", "learner", "seed", "learner.radius_scale",
         "episode", "loss", "cumulative_loss", "observed_loss", "regret", "bound",
         "REGRET", "ERROR", "BIAS-I", "BIAS-II", "REGRET bound", "ERROR bound", "BIAS-I bound", "BIAS-II bound",
-        "width", "upper_occupancy", "true_occupancy",
+        "width", "upper_occupancy", "true_occupancy", "transition_error", "occupancy_difference",
     ]  # fmt: skip
     assert set(frame["learner"]) == {"uniform", "uob-reps[radius_scale=1.0]", "uob-reps[radius_scale=0.5]"}
     assert frame.groupby("cell")["episode"].max().eq(30).all()
@@ -67,6 +67,12 @@ def test_measures_are_what_they_say(finished):
     np.testing.assert_allclose(parts, rest["regret"], atol=1e-9)
     assert (rest["upper_occupancy"] >= rest["true_occupancy"] - 1e-12).all()
     assert ((rest["width"] > 0.0) & (rest["width"] <= 2.0)).all()
+    # A set that contains the truth is at least as wide as its worst error, and at most twice.
+    assert (rest["transition_error"] <= rest["width"] + 1e-12).all()
+    assert (2.0 * rest["transition_error"] >= rest["width"] - 1e-12).all()
+    # Summed over states, u - q is at least what it is on average over the states of an episode.
+    averaged = 3 * (rest["upper_occupancy"] - rest["true_occupancy"])
+    assert (rest["occupancy_difference"] >= averaged - 1e-12).all()
     # Before any data every kernel is possible: u is 1 wherever a state can be reached at all.
     assert rest[rest["episode"] == 1]["upper_occupancy"].eq(1.0).all()
 

@@ -12,7 +12,7 @@ from advmdp.layered import LayeredMDP
 from advmdp.learners import make_learner
 from advmdp.occupancy import best_policy, occupancy_measure
 from advmdp.solvers import mirror_descent_step
-from advmdp.theory.decomposition import TERMS, CompensatedSum, Decomposition, covers, row_widths
+from advmdp.theory.decomposition import TERMS, CompensatedSum, Decomposition, covers, row_errors, row_widths
 from advmdp.theory.lemmas.coverage import small_world
 from advmdp.theory.lemmas.geometry import boundary_set
 
@@ -186,6 +186,21 @@ def test_widths_of_other_sets(world):
     assert all((table == 0.0).all() for table in row_widths(KnownKernels(world.kernels)))
     assert covers(KnownKernels(world.kernels), world)
     assert not covers(KnownKernels(uniform), world)
+
+
+def test_errors_are_the_largest_that_a_set_allows(world):
+    uniform = [np.full(table.shape, 1.0 / table.shape[2]) for table in world.kernels]
+    away = [np.abs(table - flat).sum(axis=2) for table, flat in zip(world.kernels, uniform, strict=True)]
+    for found, expected in zip(row_errors(KnownKernels(uniform), world)[:-1], away, strict=False):
+        np.testing.assert_allclose(found, expected, atol=1e-15)
+    radii = [np.full(table.shape[:2], 0.3) for table in world.kernels]
+    np.testing.assert_allclose(row_errors(L1Set(world.kernels, radii), world)[0], 0.3)
+    # All kernels: an entry p can be wrong by max(p, 1 - p); the rows together by no more than 2.
+    everything = BoxSet([np.zeros_like(table) for table in uniform], [np.ones_like(table) for table in uniform])
+    for h, table in enumerate(world.kernels[:-1]):
+        expected = np.minimum(2.0, np.maximum(table, 1.0 - table).sum(axis=2))
+        np.testing.assert_allclose(row_errors(everything, world)[h], expected)
+    assert all((table == 0.0).all() for table in row_errors(KnownKernels(world.kernels), world))
 
 
 def test_compensated_sum_keeps_small_terms():

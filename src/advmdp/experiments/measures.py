@@ -12,7 +12,7 @@ from advmdp.experiments.runner import ResumableWatcher, logged_episodes
 from advmdp.layered import FloatArray, LayeredMDP
 from advmdp.learners import Learner
 from advmdp.solvers import upper_occupancy
-from advmdp.theory.decomposition import TERMS, Decomposition, row_widths
+from advmdp.theory.decomposition import TERMS, Decomposition, row_errors, row_widths
 
 
 class Measure(ResumableWatcher, Protocol):
@@ -67,13 +67,21 @@ class WidthsMeasure:
 
     ``width``: e(s, a), the bound on the l1 distance of two next-state distributions of the confidence set, averaged
     over the pairs of an episode.  ``upper_occupancy`` and ``true_occupancy``: u(s) and q(s), averaged over the states
-    of an episode.  Averages are expectations under the true occupancy measure, exact.  NaN without a confidence set.
+    of an episode.  ``transition_error``: the largest l1 error that the set allows a row, averaged as the width is.
+    ``occupancy_difference``: the sum over (s, a) of |u - q|, which Lemma 3 of the paper bounds (summed over episodes).
+    Averages are expectations under the true occupancy measure, exact.  NaN without a confidence set.
     """
 
-    names: ClassVar[tuple[str, ...]] = ("width", "upper_occupancy", "true_occupancy")
+    names: ClassVar[tuple[str, ...]] = (
+        "width",
+        "upper_occupancy",
+        "true_occupancy",
+        "transition_error",
+        "occupancy_difference",
+    )
 
     def __init__(self, mdp: LayeredMDP, learner: Learner, episodes: int) -> None:
-        self._layers = mdp.layers
+        self._mdp, self._layers = mdp, mdp.layers
         self._logged = logged_episodes(episodes)
         self._rows: list[list[float]] = []
 
@@ -85,17 +93,21 @@ class WidthsMeasure:
     def _row(self, learner: Learner, q: FloatArray) -> list[float]:
         confidence_set, layers = learner.confidence_set, self._layers
         if confidence_set is None:
-            return [float("nan")] * 3
-        width = q @ layers.flatten(row_widths(confidence_set))
+            return [float("nan")] * len(self.names)
+        width, error = (
+            q @ layers.flatten(table) for table in (row_widths(confidence_set), row_errors(confidence_set, self._mdp))
+        )
         true = np.concatenate([table.sum(axis=1) for table in layers.split(q)])
         upper = np.concatenate(upper_occupancy(confidence_set, list(learner.policy)))
-        return [float(value) / layers.horizon for value in (width, true @ upper, true @ true)]
+        averages = [float(value) / layers.horizon for value in (width, true @ upper, true @ true, error)]
+        # u(s, a) - q(s, a) is pi(a|s) times that of the state, so the sum over pairs is one over states.
+        return [*averages, float(np.abs(upper - true).sum())]
 
     def after(self, k: int, learner: Learner) -> None:
         """Nothing: the set of the next episode is that episode's business."""
 
     def columns(self) -> dict[str, FloatArray]:
-        """The three averages."""
+        """The averages, and the difference of occupancy measures."""
         return dict(zip(self.names, np.array(self._rows).T, strict=True))
 
     def state(self) -> dict[str, Any]:

@@ -187,15 +187,36 @@ def row_widths(confidence_set: ConfidenceSet) -> list[FloatArray]:
 
     The sum over s' of the exact range of each entry; for a set around centres in l1, twice the radius.
     """
-    last = np.zeros((confidence_set.layer_sizes[-2], confidence_set.n_actions))
     if isinstance(confidence_set, L1Set):
-        sums = [2.0 * table for table in confidence_set.radii[:-1]]
-    else:
-        if isinstance(confidence_set, BoxSet):
-            lower, upper = confidence_set.lower, confidence_set.upper
-        else:
-            lower, upper = confidence_set.hull()
-        sums = [(high - low).sum(axis=2) for low, high in zip(lower[:-1], upper[:-1], strict=True)]
+        return _capped([2.0 * table for table in confidence_set.radii[:-1]], confidence_set)
+    lower, upper = _entry_ranges(confidence_set)
+    return _capped([(high - low).sum(axis=2) for low, high in zip(lower, upper, strict=True)], confidence_set)
+
+
+def row_errors(confidence_set: ConfidenceSet, mdp: LayeredMDP) -> list[FloatArray]:
+    """A bound on the l1 distance of the true row from any row of the set, tables (S_h, A), at most 2.
+
+    The sum over s' of the largest |P'(s'|s,a) - P(s'|s,a)| in the set, each of which the paper's Lemma 4 bounds.
+    """
+    truth = mdp.kernels[:-1]
+    if isinstance(confidence_set, L1Set):
+        around = zip(confidence_set.radii[:-1], confidence_set.centres[:-1], truth, strict=True)
+        return _capped([radius + np.abs(centre - p).sum(axis=2) for radius, centre, p in around], confidence_set)
+    ranges = zip(*_entry_ranges(confidence_set), truth, strict=True)
+    return _capped([np.maximum(high - p, p - low).sum(axis=2) for low, high, p in ranges], confidence_set)
+
+
+def _entry_ranges(confidence_set: ConfidenceSet) -> tuple[Sequence[FloatArray], Sequence[FloatArray]]:
+    """The smallest and the largest value of every entry, without the last layer."""
+    if isinstance(confidence_set, BoxSet):
+        return confidence_set.lower[:-1], confidence_set.upper[:-1]
+    lower, upper = confidence_set.hull()
+    return lower[:-1], upper[:-1]
+
+
+def _capped(sums: Sequence[FloatArray], confidence_set: ConfidenceSet) -> list[FloatArray]:
+    """At most 2, and 0 in the last layer, whose step is certain."""
+    last = np.zeros((confidence_set.layer_sizes[-2], confidence_set.n_actions))
     return [*(np.minimum(2.0, table) for table in sums), last]
 
 
