@@ -258,8 +258,8 @@ def verify_command(
 ) -> None:
     """Check every lemma of the paper on simulated data, each beside a control that must fail.
 
-    Where a printed statement is false, the corrected one is checked and a counterexample to the printed one is shown.
-    Exit code 1 if a statement is violated, or if a check cannot fail.
+    Where a printed statement is false, the corrected one is checked and a counterexample to the printed one is shown
+    (E1, E2, ... are the numbers of docs/errata.md). Exit code 1 if a statement is violated, or if a check cannot fail.
 
     Example: `advmdp verify --quick`
     """
@@ -287,16 +287,17 @@ def verify_command(
             )
             bar.advance(task)
     console.print(table)
-    for result in results:
-        if result.refutation is not None:
-            printed = result.refutation
-            console.print(
-                escape(
-                    f"{result.name}: printed as {printed.printed}. Counterexample: {printed.counterexample}: "
-                    f"{printed.left:.6g} > {printed.right:.6g}"
-                )
+    refuted = [result.refutation for result in results if result.refutation is not None]
+    refuted = sorted([*refuted, *lemmas.refutations()], key=lambda printed: int(printed.erratum[1:]))
+    for printed in refuted:
+        console.print(
+            escape(
+                f"{printed.erratum}: printed as {printed.printed}. Counterexample: {printed.counterexample}: "
+                f"{printed.left:.6g} > {printed.right:.6g}"
             )
+        )
     failed = [result.name for result in results if not result.holds]
+    failed += [printed.erratum for printed in refuted if not printed.refuted]
     if failed:
         console.print(f"not as they should be: {', '.join(failed)}")
         raise typer.Exit(1)

@@ -1,12 +1,66 @@
-"""Points of docs/errata.md that concern code of this library and are not checks of `advmdp.theory.lemmas`."""
+"""docs/errata.md says what `advmdp verify` finds, and gives every number that it finds."""
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
+import pytest
 
 from advmdp.confidence import radii
 from advmdp.confidence.estimators import AllNextStates, RidgeSums
+from advmdp.theory.lemmas import CHECKS, refutations
 from advmdp.theory.lemmas.coverage import play_estimators, small_world
+
+PAGE = (Path(__file__).parents[2] / "docs" / "errata.md").read_text(encoding="utf-8")
+ROWS = {row[1]: row[0] for row in re.finditer(r"^\| (E\d+) \|.*$", PAGE, flags=re.MULTILINE)}
+FOUND = [*refutations(), *(check.refutation() for check in CHECKS if check.refutation is not None)]
+
+
+@pytest.mark.parametrize("found", FOUND, ids=lambda found: found.erratum)
+def test_every_counterexample_works_and_stands_in_its_row(found):
+    assert found.refuted
+    assert f"`{found.left:.3g} > {found.right:.3g}`" in ROWS[found.erratum]
+
+
+def test_no_number_of_the_page_is_without_its_counterexample():
+    numbers = sorted(f"{found.erratum}: {found.left:.3g} > {found.right:.3g}" for found in FOUND)
+    stated = [f"{name}: {number}" for name, row in ROWS.items() for number in re.findall(r"`([^`]* > [^`]*)`", row)]
+    assert sorted(stated) == numbers
+
+
+def test_every_number_from_1_to_38_has_one_row():
+    assert len(re.findall(r"^\| E\d+ \|", PAGE, flags=re.MULTILINE)) == len(ROWS)
+    assert set(ROWS) == {f"E{number}" for number in range(1, 39)}
+
+
+def test_every_check_that_is_quoted_exists():
+    quoted = {name for row in ROWS.values() for name in re.findall(r'"([^"]*)"', row.rsplit("|", 2)[1])}
+    assert len(quoted) >= 10
+    for name in quoted - {"= 0"}:
+        assert any(check.name.startswith(name) for check in CHECKS), name
+
+
+def test_how_often_the_printed_width_fails():
+    (check,) = (check for check in CHECKS if check.name.startswith("Lemma 4"))
+    result = check.run()
+    assert f"{result.control_violations} of {result.trials} sets" in ROWS["E9"]
+
+
+@pytest.mark.parametrize(
+    ("erratum", "left", "right"),
+    [
+        ("E5", 0.5 + 0.3, 0.5),
+        ("E9", np.sqrt(2.0) / 10.0, 0.1),
+        ("E10", 1.25 + 2.0 * (2.0 * np.log(500.0) + 5.0 * np.log(20.0)), 27.4312),
+        ("E18", 198.5446, 2.0 * np.log(10_001.0)),
+        ("E27", 0.38636, 0.5 * (1.0 - np.exp(-1.0))),
+    ],
+)
+def test_counterexamples_against_values_found_by_hand(erratum, left, right):
+    (found,) = (found for found in FOUND if found.erratum == erratum)
+    assert (found.left, found.right) == (pytest.approx(left, rel=1e-4), pytest.approx(right, rel=1e-4))
 
 
 def test_e3_ellipsoids_hold_rows_that_are_no_probabilities():
@@ -22,14 +76,6 @@ def test_e3_ellipsoids_hold_rows_that_are_no_probabilities():
     rows = surface @ mdp.features[0][0, 0].T
     assert rows.min() < -0.5
     assert np.abs(rows.sum(axis=1) - 1.0).max() > 1.0
-
-
-def test_e10_the_printed_radius_falls_before_it_grows():
-    S, H, d, zeta, B = 10, 5, 3, 0.01, 1.0
-    beta = [radii.paper(k, S, H, d, radii.growing_regularisation(k, S, d), zeta, B) for k in range(1, 2000)]
-    assert beta[0] > 2 * beta[1]
-    assert np.argmin(beta) == 5  # k = 6
-    assert beta[1] < beta[-1] < beta[0]
 
 
 def test_e28_sign_of_the_ridge_bias():

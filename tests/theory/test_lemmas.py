@@ -59,7 +59,7 @@ def test_verdicts():
     empty = replace(HONEST, control_ratios=uniform).run()
     assert empty.verdict.startswith("says nothing")
     assert not empty.holds
-    idle = replace(HONEST, refutation=lambda: Refutation("1 <= 2", "1 and 2", 1.0, 2.0)).run()
+    idle = replace(HONEST, refutation=lambda: Refutation("E0", "1 <= 2", "1 and 2", 1.0, 2.0)).run()
     assert "does not do its work" in idle.verdict
     assert not idle.holds
 

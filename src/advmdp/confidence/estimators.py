@@ -66,7 +66,7 @@ class RidgeSums:
 
 
 class AllNextStates(RidgeSums):
-    """Regression on the visits of *all* next states: the paper's equations (3) to (5).
+    """Regression on the visits of *all* next states: the paper's equations (5) and (6).
 
     Lambda_h = sum_i sum_{s'} phi(s' | s_i, a_i) phi(s' | s_i, a_i)' + lambda I,  b_h = sum_i phi(s_{i+1} | s_i, a_i).
     """

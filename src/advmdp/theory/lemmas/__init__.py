@@ -1,15 +1,16 @@
 """The paper's lemmas as checks: both sides computed on simulated data, each with a control that must fail.
 
 :func:`verify` runs them all.  Where a printed statement is false the check is of the corrected one, and the result
-carries a counterexample to the printed one.
+carries a counterexample to the printed one; :func:`refutations` gives those that belong to no check.
 """
 
 from __future__ import annotations
 
 from advmdp.theory.lemmas import concentration, coverage, geometry, potential, runs
 from advmdp.theory.lemmas.base import Check, CheckResult, Refutation
+from advmdp.theory.lemmas.printed import refutations
 
-__all__ = ["CHECKS", "Check", "CheckResult", "Refutation", "verify"]
+__all__ = ["CHECKS", "Check", "CheckResult", "Refutation", "refutations", "verify"]
 
 #: Every check, from the noise of one step to the regret of a run.
 CHECKS: tuple[Check, ...] = (

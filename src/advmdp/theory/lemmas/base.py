@@ -19,8 +19,12 @@ Ratios = Callable[[np.random.Generator, int], FloatArray]
 
 @dataclass(frozen=True)
 class Refutation:
-    """A printed statement that is false: an instance on which its left side exceeds its right side."""
+    """A printed statement that is false: an instance on which its left side exceeds its right side.
 
+    ``erratum`` is its number in docs/errata.md.  Of a false equation the larger side is called the left one.
+    """
+
+    erratum: str
     printed: str
     counterexample: str
     left: float

@@ -78,6 +78,7 @@ def _printed_supermartingale() -> Refutation:
     first = exp(xi * -0.5 - xi**2 * (1.0 + regularisation))
     second = sum(0.5 * exp(xi * z - xi**2 * (2.0 + regularisation)) for z in (-0.5, 0.5))
     return Refutation(
+        "E15",
         "M_t = exp(xi' z_t - |xi|^2_{Y_t}) is a supermartingale",
         "d = 1, x = (1, 0), p = (1/2, 1/2), lambda = 1, xi = 1/2, z_1 = -1/2: E[M_2 | F_1] exceeds M_1",
         second,

@@ -60,6 +60,7 @@ def _printed_transition_difference() -> Refutation:
     shift = beta / sqrt(2.0 * n)
     truth, other = np.array([0.5 + shift, 0.5 - shift]), np.array([0.5 - shift, 0.5 + shift])
     return Refutation(
+        "E9",
         "|P'(s'|s,a) - P(s'|s,a)| <= min(1, beta |phi|) for P' in the set",
         "d = N = 2, phi the unit vectors, Gram 100 I, centre (1/2, 1/2), beta = 1: truth and P' on opposite "
         "sides of the ellipsoid, both distributions",
@@ -133,6 +134,7 @@ def _bow_ties(rng: np.random.Generator, trials: int) -> FloatArray:
 def _coupled_pythagoras() -> Refutation:
     left, right = bow_tie(0.3, 0.45, 0.8)
     return Refutation(
+        "E6",
         "D(q*, q~) >= D(q*, q_new) + D(q_new, q~) for the projection on Delta(P), one theta for all pairs",
         "bow tie: P(good | a1) = 1/2 + x, P(good | a2) = 1/2 - x, |x| <= 0.3; q~ with q(a1) = 0.45, "
         "q(good) = 0.8; q* with q(a1) = 1, q(good) = 0.8",

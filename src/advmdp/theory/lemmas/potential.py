@@ -70,6 +70,7 @@ def potential_ratio(x: FloatArray, growing: bool, squared: bool) -> float:
 def _printed_potential() -> Refutation:
     steps = np.arange(10_000)
     return Refutation(
+        "E18",
         "sum_s min(1, sum_i |x_si|_{Lambda_s^-1}) <= 2 d log(lambda_{t+1} + t N L^2 / d), norms not squared",
         "d = N = 1, x = 1, lambda = 1, t = 10 000: the left side grows as sqrt(t)",
         float((1.0 / np.sqrt(1.0 + steps)).sum()),
@@ -122,6 +123,7 @@ def _printed_sets_are_tighter() -> Refutation:
         ]
         widths.append(float(np.mean([beta * table.mean() for beta, table in zip(per_layer, norms, strict=True)])))
     return Refutation(
+        "E11",
         "the set of VLSUOB-REPS is tighter than that of LSUOB-REPS since M <= Lambda (Remark 1)",
         "its printed radius is larger by more than the norms are smaller: mean widths of the two sets after 500 "
         "episodes, 8 next states, d = 4",

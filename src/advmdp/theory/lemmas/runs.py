@@ -178,6 +178,7 @@ def _printed_index(rng: np.random.Generator, trials: int) -> FloatArray:
 
 def _printed_index_refutation() -> Refutation:
     return Refutation(
+        "E1",
         "q_hat_{k+1} is taken from Delta(P_k), and q_hat_k <= u_k",
         "a run on a random world (seed 3): some state has q_hat_k(s) = left times u_k(s)",
         float(_printed_index(np.random.default_rng(3), 1)[0]),
