@@ -126,6 +126,21 @@ def registries_as_they_were():
         registry._entries.update(entries)
 
 
+@pytest.fixture(scope="session")
+def site(tmp_path_factory) -> Path:
+    """The documentation without the API reference, which takes most of the time; `make docs` builds all of it."""
+    import logging
+
+    from mkdocs.commands.build import build
+    from mkdocs.config import load_config
+
+    folder = tmp_path_factory.mktemp("site")
+    logging.getLogger("mkdocs").setLevel(logging.ERROR)  # links into the reference lead nowhere here
+    mkdocs = Path(__file__).resolve().parents[1] / "mkdocs.yml"
+    build(load_config(str(mkdocs), site_dir=str(folder), strict=False, plugins=["search", "offline"]))
+    return folder
+
+
 @pytest.fixture
 def plugin(monkeypatch):
     """Installs a package of misbehaving learners, for this process and for the workers that it starts."""

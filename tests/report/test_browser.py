@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -13,38 +11,17 @@ from tests.report.example import HOSTILE, LEARNERS, results
 
 pytest.importorskip("selenium", reason="selenium is not installed")
 from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-CHROMIUM, CHROMEDRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-if not (CHROMIUM and CHROMEDRIVER):
-    pytest.skip("no chromium and chromedriver (Debian: chromium, chromium-driver)", allow_module_level=True)
-
-#: No network, no first-run pages, no sandbox (which needs rights that containers do not have).
-FLAGS = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-dev-shm-usage",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
+from tests.browser import asked_for, chromium, forget_logs
+from tests.browser import show as show_address
 
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('chromium')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(CHROMEDRIVER))
-    yield driver
-    driver.quit()
+    with chromium(tmp_path_factory.mktemp("chromium")) as driver:
+        yield driver
 
 
 @pytest.fixture(scope="module")
@@ -55,11 +32,7 @@ def page(tmp_path_factory) -> Path:
 
 
 def show(browser, path: Path, width: int = 1200, scheme: str = "light") -> None:
-    metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-    media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
-    browser.get(path.as_uri())
+    show_address(browser, path.as_uri(), width, scheme)
 
 
 def curves(browser, figure: str = "problem-0") -> list[str]:
@@ -199,15 +172,12 @@ def test_controls_have_names(browser, page):
 
 
 def test_no_error_and_no_request_beyond_the_file(browser, page):
-    browser.get("about:blank")
-    for log in ("browser", "performance"):
-        browser.get_log(log)  # and forget
+    forget_logs(browser)
     show(browser, page)
     button(browser, "slow").click()
     browser.find_element(By.ID, "logY").click()
     assert browser.get_log("browser") == []
-    messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    asked = {m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"}
+    asked = asked_for(browser)
     assert page.as_uri() in asked
     assert {url for url in asked if not url.startswith("data:")} == {page.as_uri()}
 

@@ -1,0 +1,1 @@
+"""What builds the documentation and is no part of the library."""
