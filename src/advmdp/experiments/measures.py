@@ -12,7 +12,7 @@ from advmdp.experiments.runner import ResumableWatcher, logged_episodes
 from advmdp.layered import FloatArray, LayeredMDP
 from advmdp.learners import Learner
 from advmdp.solvers import upper_occupancy
-from advmdp.theory.decomposition import TERMS, Decomposition, row_errors, row_widths
+from advmdp.theory.decomposition import TERMS, Decomposition, covers, row_errors, row_widths
 
 
 class Measure(ResumableWatcher, Protocol):
@@ -119,6 +119,48 @@ class WidthsMeasure:
         self._rows = [list(map(float, row)) for row in state["rows"]]
 
 
+class CoverageMeasure:
+    """Whether the truth was in the sets, up to the logged episodes; NaN without a confidence set.
+
+    ``covered``: the share of the episodes so far that were played with a set that holds the true kernels (where they
+    are a mixture: the true parameter).  ``empty_sets``: how many sets so far were empty and had to be enlarged.
+    """
+
+    def __init__(self, mdp: LayeredMDP, learner: Learner, episodes: int) -> None:
+        self._mdp = mdp
+        self._logged = logged_episodes(episodes)
+        self._last: tuple[Any, bool] = (None, False)
+        self._count = 0
+        self._rows: list[list[float]] = []
+
+    def before(self, k: int, learner: Learner, q: FloatArray, losses: FloatArray) -> None:
+        """Look for the truth in the set with which episode k is played."""
+        confidence_set = learner.confidence_set
+        if confidence_set is not None and confidence_set is not self._last[0]:
+            self._last = confidence_set, covers(confidence_set, self._mdp)
+        self._count += self._last[1]
+        if k + 1 == self._logged[len(self._rows)]:
+            nothing = confidence_set is None
+            row = [self._count / (k + 1), float(getattr(learner, "empty_sets", 0))]
+            self._rows.append([float("nan")] * 2 if nothing else row)
+
+    def after(self, k: int, learner: Learner) -> None:
+        """Nothing: the set of the next episode is that episode's business."""
+
+    def columns(self) -> dict[str, FloatArray]:
+        """Share and count."""
+        return dict(zip(("covered", "empty_sets"), np.array(self._rows).T, strict=True))
+
+    def state(self) -> dict[str, Any]:
+        """The count and the rows so far."""
+        return {"count": self._count, "rows": [list(row) for row in self._rows]}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Go on after those."""
+        self._count = int(state["count"])
+        self._rows = [list(map(float, row)) for row in state["rows"]]
+
+
 class ModelTestMeasure:
     """``log_e``: the log e-value against the mixture model, at the logged episodes; NaN for learners that assume none.
 
@@ -153,6 +195,7 @@ class ModelTestMeasure:
 
 
 MEASURES: dict[str, Callable[[LayeredMDP, Learner, int], Measure]] = {
+    "coverage": CoverageMeasure,
     "decomposition": DecompositionMeasure,
     "model-test": ModelTestMeasure,
     "widths": WidthsMeasure,

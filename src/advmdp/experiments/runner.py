@@ -51,8 +51,8 @@ class RunResult:
         Total loss over all K episodes of the ``best`` and the ``worst`` fixed policy, and of ``uniform``.
     options
         The learner's options, such as ``radius_scale``: with any but the defaults, a result is not that of the theorem.
-    seconds
-        Time that the run took; not in the frame, which depends on the seeds alone.
+    seconds, processor_seconds
+        Time that the run took, by the clock and of the processor; not in the frame, which depends on the seeds alone.
     policy, occupancy
         That the last episode was played with, and its true occupancy measure.
     mean_occupancy
@@ -64,6 +64,7 @@ class RunResult:
     baselines: dict[str, float]
     options: dict[str, Any]
     seconds: float
+    processor_seconds: float
     policy: list[FloatArray]
     occupancy: list[FloatArray]
     mean_occupancy: list[FloatArray]
@@ -179,6 +180,8 @@ class Run:
         self.played = 0
         #: Time spent in :meth:`play`, also before an interruption.
         self.seconds = 0.0
+        #: Of this process's processors in that time: what an episode costs, also on a machine that is busy otherwise.
+        self.processor_seconds = 0.0
         self._rng = generator(seed, Stream.TRANSITIONS)
         self._logged = logged_episodes(episodes)
         self._rows: list[tuple[int, float, float, float]] = []
@@ -197,7 +200,7 @@ class Run:
         """Play ``count`` episodes more, or as many as are left."""
         left = self.episodes - self.played
         count = left if count is None else min(count, left)
-        started = time.perf_counter()
+        started, processor_started = time.perf_counter(), time.process_time()
         mdp, learner, adversary, watch = self.mdp, self.learner, self.adversary, self.watch
         layers = mdp.layers
         data, offsets = mdp.flat_kernels
@@ -248,6 +251,7 @@ class Run:
                 self._summed_losses[len(self._rows)] = value[:-1]
                 self._rows.append((self.played, expected, float(value[-1]), self._observed_loss))
         self.seconds += time.perf_counter() - started
+        self.processor_seconds += time.process_time() - processor_started
 
     def result(self) -> RunResult:
         """What the run has to show, after its last episode."""
@@ -276,6 +280,7 @@ class Run:
             baselines,
             self.learner.get_params(),
             self.seconds,
+            self.processor_seconds,
             layers.split(self._flat_policy.copy()),
             layers.split(self._q.copy()),
             layers.split(self._occupancies / self.episodes),
@@ -287,6 +292,7 @@ class Run:
         return {
             "played": self.played,
             "seconds": self.seconds,
+            "processor_seconds": self.processor_seconds,
             "random": self._rng.bit_generator.state,
             "rows": [list(row) for row in self._rows],
             "summed_losses": self._summed_losses[: len(self._rows)].copy(),
@@ -312,6 +318,7 @@ class Run:
             raise ValueError(f"its rows do not fit {self.played} episodes played")
         flat_vector = self.mdp.layers.flat_vector
         self.seconds = float(state["seconds"])
+        self.processor_seconds = float(state["processor_seconds"])
         self._rng.bit_generator.state = state["random"]
         self._rows = rows
         self._summed_losses[: len(rows)] = state["summed_losses"]

@@ -139,7 +139,7 @@ class Store:
         return Final(**{name: tree[name] for name in Final.__dataclass_fields__})
 
     def timing(self, cell: Cell) -> dict[str, Any]:
-        """Seconds, episodes per second, attempts and version of a finished cell."""
+        """Seconds (by the clock and of the processor), episodes per second, attempts and version of a finished cell."""
         return cast("dict[str, Any]", self._record(cell)["timing"])
 
     def load(self) -> pd.DataFrame:
@@ -185,6 +185,7 @@ class Store:
             "state": "pending",
             "attempts": 0,
             "seconds": None,
+            "processor_seconds": None,
             "episodes_per_second": None,
             "error": None,
         }

@@ -249,6 +249,7 @@ class _Driver:
         result = storage.loads(content, "result", f"result of {cell.id}")
         timing: dict[str, Any] = {
             "seconds": result["seconds"],
+            "processor_seconds": result["processor_seconds"],
             "episodes_per_second": cell.episodes / result["seconds"],
             "attempts": self._store.manifest["cells"][cell.id]["attempts"],
             "version": self._store.manifest["versions"]["advmdp"],

@@ -90,7 +90,8 @@ def checkpoint_of(cell: Cell, run: Run) -> bytes:
 def _result(run: Run) -> bytes:
     result = run.result()
     frame = result.frame if run.watch is None else _with_measures(run, result.frame)
-    tree: dict[str, Any] = {"columns": {name: frame[name].to_numpy() for name in frame}, "seconds": result.seconds}
+    tree: dict[str, Any] = {"columns": {name: frame[name].to_numpy() for name in frame}}
+    tree |= {"seconds": result.seconds, "processor_seconds": result.processor_seconds}
     tree |= {name: getattr(result, name) for name in Final.__dataclass_fields__}
     return storage.dumps("result", tree)
 

@@ -1,0 +1,50 @@
+"""``python -m studies NAME...``: compute what is missing of these studies, analyse it, write what is published."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+
+from advmdp.experiments.progress import display_for
+from studies import common
+
+
+def main() -> int:
+    """Parse, compute, analyse, write."""
+    parser = argparse.ArgumentParser(prog="python -m studies", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(common.STUDIES)}; by default all")
+    parser.add_argument("--small", action="store_true", help="the quick variants, written to a temporary directory")
+    parser.add_argument("--workers", type=int, default=None, metavar="N", help="processes; by default one per processor")
+    parser.add_argument(
+        "--only-analyse", action="store_true", help="no runs: from those in runs/ if they are there, else from the table"
+    )
+    arguments = parser.parse_args()
+    names = arguments.names or list(common.STUDIES)
+    if unknown := set(names) - set(common.STUDIES):
+        parser.error(f"unknown study {', '.join(sorted(unknown))}; the studies are {', '.join(common.STUDIES)}")
+    if arguments.small and arguments.only_analyse:
+        parser.error("the runs of small variants are not kept: there is nothing to analyse")
+
+    display = display_for(Console(stderr=True), quiet=False)
+    runs, docs = common.RUNS, common.DOCS
+    if arguments.small:
+        directory = Path(tempfile.mkdtemp(prefix="advmdp-studies-"))
+        runs, docs = directory / "runs", directory
+    for name in names:
+        if not arguments.only_analyse:
+            common.compute(name, runs, small=arguments.small, workers=arguments.workers, display=display)
+        there = all((runs / spec).exists() for spec in common.module(name).SPECS)
+        print(common.describe({name: common.analyse(name, runs if there else None, docs)}), flush=True)
+    index = docs / "index.md"
+    if index.exists():
+        index.write_text(common.with_summary(index.read_text(encoding="utf-8")), encoding="utf-8")
+    print(f"written to {docs}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,218 @@
+"""What the studies share: from a spec to runs, from runs to a small table, from the table to findings and one figure.
+
+A study is a module of this package with
+
+    QUESTION    what it asks, in one sentence
+    ANSWER      what came out in full: begins with "confirmed", "not confirmed" or "open"
+    SPECS       names of its specs in experiments/
+    tabulate    the frames of its runs, by spec -> the table that is committed, rows by seed where things are compared
+    findings    the table -> findings, the first of which is the number of the study
+    draw        the table -> its figure
+
+So everything that is published follows from the committed table, which anybody can check without the hours of runs.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from advmdp import storage
+from advmdp.experiments import Spec, Store, run_spec
+from advmdp.experiments.statistics import CONFIDENCE, mean_and_interval
+from advmdp.experiments.sweep import Display
+from advmdp.report.results import interval
+
+#: In the order of the issue, which is that of the summary.
+STUDIES = ("rate", "states", "actions", "decomposition", "geometry", "losses", "shapes")
+
+ROOT = Path(__file__).resolve().parents[1]
+SPECS, RUNS, DOCS = ROOT / "experiments", ROOT / "runs", ROOT / "docs" / "study"
+
+#: Of a committed table: six digits are more than any interval here resolves.
+DIGITS = "%.6g"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A number with its 95% interval, so put that zero means "no difference".
+
+    Attributes
+    ----------
+    name
+        Unique in its study.
+    sentence
+        What the number is; it is followed by the number.
+    value, half_width
+        The middle and half the length of the interval.
+    quick
+        Whether the small variant of the study is large enough to show the sign too; tests then compare the two.
+    """
+
+    name: str
+    sentence: str
+    value: float
+    half_width: float
+    quick: bool = False
+
+    @property
+    def excludes_zero(self) -> bool:
+        """Whether the interval does."""
+        return bool(abs(self.value) > self.half_width)
+
+    def __str__(self) -> str:
+        return f"{self.sentence}: {interval(self.value, self.half_width)}"
+
+
+def finding(name: str, sentence: str, values: Sequence[float] | pd.Series, quick: bool = False) -> Finding:
+    """The mean of one number per seed, with its Student-t interval."""
+    return Finding(name, sentence, *mean_and_interval(np.asarray(values, dtype=np.float64)), quick)
+
+
+def paired(table: pd.DataFrame, column: str, first: Any, second: Any, value: str, log: bool = False) -> pd.Series:
+    """``value`` of the rows with ``first`` in ``column`` minus that of those with ``second``, seed by seed.
+
+    The table has one row per seed for each of the two.  With ``log`` the logarithm of the ratio.
+    """
+    wide = table[table[column].isin([first, second])].pivot(index="seed", columns=column, values=value)
+    if wide.empty or wide.isna().any(axis=None) or {first, second} != set(wide.columns):
+        raise ValueError(f"not every seed has {value} for both {column} = {first} and {second}")
+    return np.log(wide[first] / wide[second]) if log else wide[first] - wide[second]
+
+
+# ------------------------------------------------------------------------------------------------- runs
+
+
+def module(name: str) -> ModuleType:
+    """The study of that name."""
+    return importlib.import_module(f"studies.{name}")
+
+
+def read_spec(name: str, small: bool = False) -> Spec:
+    """A spec of a study, or its small variant."""
+    spec = Spec.read(SPECS / f"{name}.toml")
+    return spec.small() if small else spec
+
+
+def compute(name: str, runs: Path, *, small: bool, workers: int | None, display: Display | None = None) -> None:
+    """Compute what is missing of the runs of a study; an error if a cell fails or somebody interrupts."""
+    for spec in module(name).SPECS:
+        outcome = run_spec(read_spec(spec, small), runs / spec, workers=workers, display=display)
+        for cell, error in outcome.failed.items():
+            raise RuntimeError(f"{spec}, {cell}: {error}")
+        if outcome.left:
+            raise KeyboardInterrupt(f"{spec}: {outcome.left} cells are left; the same command goes on")
+
+
+def load_frames(name: str, runs: Path) -> dict[str, pd.DataFrame]:
+    """The rows of a study's runs, by spec; ``milliseconds``: processor time per episode of the run."""
+    frames = {}
+    for spec in module(name).SPECS:
+        store = Store(runs / spec)
+        cost = {c.id: 1e3 * store.timing(c)["processor_seconds"] / c.episodes for c in store.cells() if store.is_done(c)}
+        frame = store.load()
+        frames[spec] = frame.assign(milliseconds=frame["cell"].map(cost))
+    return frames
+
+
+# ---------------------------------------------------------------------------------------- what is published
+
+
+def analyse(name: str, runs: Path | None, docs: Path = DOCS) -> list[Finding]:
+    """Write table (from the runs, if there are any), findings and figure of a study under ``docs``."""
+    study = module(name)
+    if runs is not None:
+        table: pd.DataFrame = study.tabulate(load_frames(name, runs))
+        (docs / "tables").mkdir(parents=True, exist_ok=True)
+        text = table.to_csv(index=False, lineterminator="\n", float_format=DIGITS)
+        storage.replace(docs / "tables" / f"{name}.csv", text.encode())
+    # What is published follows from what was written, not from more digits.
+    found: list[Finding] = study.findings(read_table(name, docs))
+    (docs / "findings").mkdir(parents=True, exist_ok=True)
+    storage.replace(docs / "findings" / f"{name}.json", findings_text(found).encode())
+    (docs / "figures").mkdir(parents=True, exist_ok=True)
+    storage.replace(docs / "figures" / f"{name}.svg", svg(study.draw(read_table(name, docs))))
+    return found
+
+
+def read_table(name: str, docs: Path = DOCS) -> pd.DataFrame:
+    """The table of a study, by default the committed one."""
+    return pd.read_csv(docs / "tables" / f"{name}.csv")
+
+
+def findings_text(found: Sequence[Finding]) -> str:
+    """As JSON, rounded as far as the tables are."""
+    rows = [
+        asdict(f) | {"value": _rounded(f.value), "half_width": _rounded(f.half_width), "excludes_zero": f.excludes_zero}
+        for f in found
+    ]
+    return json.dumps({"confidence": CONFIDENCE, "findings": rows}, indent=1, ensure_ascii=False) + "\n"
+
+
+def read_findings(name: str, docs: Path = DOCS) -> list[Finding]:
+    """The findings of a study, by default the committed ones."""
+    rows = json.loads((docs / "findings" / f"{name}.json").read_text(encoding="utf-8"))["findings"]
+    return [Finding(**{key: row[key] for key in Finding.__dataclass_fields__}) for row in rows]
+
+
+def _rounded(value: float) -> float | None:
+    return float(f"{value:.4g}") if np.isfinite(value) else None
+
+
+def svg(figure: Figure) -> bytes:
+    """A figure as SVG that depends on its content alone; texts are paths, so no font is asked for."""
+    buffer = io.BytesIO()
+    with mpl.rc_context({"svg.hashsalt": "advmdp"}):
+        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    return buffer.getvalue()
+
+
+# ------------------------------------------------------------------------------------------- the summary
+
+BEGIN, END = "<!-- summary -->", "<!-- end of summary -->"
+
+
+def summary(docs: Path = DOCS) -> str:
+    """The table of all studies that have findings, as Markdown."""
+    lines = ["| study | question | number (95% interval) | answer |", "|---|---|---|---|"]
+    for name in STUDIES:
+        if (docs / "findings" / f"{name}.json").exists():
+            study, first = module(name), read_findings(name, docs)[0]
+            lines.append(f"| [{name}]({name}.md) | {study.QUESTION} | {first} | {study.ANSWER} |")
+    return "\n".join(lines)
+
+
+def with_summary(page: str, docs: Path = DOCS) -> str:
+    """The page with the summary between its two marks."""
+    before, rest = page.split(BEGIN)
+    return f"{before}{BEGIN}\n\n{summary(docs)}\n\n{END}{rest.split(END)[1]}"
+
+
+def means(table: pd.DataFrame, by: Sequence[str], value: str) -> pd.DataFrame:
+    """Mean over seeds and half-width of its Student-t interval, for every combination of ``by``, in their order."""
+    groups = table.dropna(subset=[value]).groupby(list(by), sort=False)[value]
+    rows = [(*_tuple(key), *mean_and_interval(values)) for key, values in groups]
+    return pd.DataFrame(rows, columns=[*by, "mean", "half_width"])
+
+
+def _tuple(key: Any) -> tuple[Any, ...]:
+    return key if isinstance(key, tuple) else (key,)
+
+
+def describe(found: Mapping[str, Sequence[Finding]]) -> str:
+    """All findings, for the terminal."""
+    lines = []
+    for name, rows in found.items():
+        lines += [name, *(f"  {row}{'' if row.excludes_zero else ' (the interval contains zero)'}" for row in rows)]
+    return "\n".join(lines)
