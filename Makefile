@@ -17,10 +17,10 @@ DEV_READY := $(VENV)/.ready-dev-$(call key,requirements-dev.lock)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run test test-full lint format bench docs lock clean
+.PHONY: help run test test-full lint format bench study study-quick docs lock clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: $(RUN_READY) ## compare the learners on the default problem (advmdp compare)
 	@$(BIN)/advmdp compare
@@ -46,6 +46,12 @@ bench: $(DEV_READY) ## run every benchmark and print its table (one thread)
 		echo "== $$name"; OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.$$name; \
 	done
 
+study: $(DEV_READY) ## every study of docs/study in full (hours; what is there already is not repeated)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m studies
+
+study-quick: $(DEV_READY) ## the small variants of the studies, into a temporary directory (minutes)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m studies --small
+
 docs: $(DEV_READY) ## build the documentation into site/; a warning is an error
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
@@ -63,7 +69,7 @@ lock: $(DEV_READY) ## pin the dependencies of pyproject.toml again
 clean: ## remove the environment and everything that was generated
 	@rm -rf $(VENV) site dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis \
 		.import_linter_cache .benchmarks
-	@find src tests benchmarks examples -type d -name __pycache__ -prune -exec rm -rf {} +
+	@find src tests benchmarks studies examples -type d -name __pycache__ -prune -exec rm -rf {} +
 
 $(BIN)/python:
 	@echo "Creating $(VENV) with $$($(PYTHON) --version)"

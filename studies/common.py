@@ -26,6 +26,7 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from advmdp import storage
@@ -120,7 +121,9 @@ def load_frames(name: str, runs: Path) -> dict[str, pd.DataFrame]:
     frames = {}
     for spec in module(name).SPECS:
         store = Store(runs / spec)
-        cost = {c.id: 1e3 * store.timing(c)["processor_seconds"] / c.episodes for c in store.cells() if store.is_done(c)}
+        cost = {
+            c.id: 1e3 * store.timing(c)["processor_seconds"] / c.episodes for c in store.cells() if store.is_done(c)
+        }
         frame = store.load()
         frames[spec] = frame.assign(milliseconds=frame["cell"].map(cost))
     return frames
@@ -208,6 +211,18 @@ def means(table: pd.DataFrame, by: Sequence[str], value: str) -> pd.DataFrame:
 
 def _tuple(key: Any) -> tuple[Any, ...]:
     return key if isinstance(key, tuple) else (key,)
+
+
+def thinned(frame: pd.DataFrame, step: int) -> pd.DataFrame:
+    """Every ``step``-th logged episode of each run, counted from its end, so that the last one stays."""
+    from_end = frame.groupby("cell", sort=False).cumcount(ascending=False)
+    return frame[from_end % step == 0]
+
+
+def tidy(ax: Axes) -> None:
+    """Axes as those of the reports look."""
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.grid(alpha=0.25)
 
 
 def describe(found: Mapping[str, Sequence[Finding]]) -> str:

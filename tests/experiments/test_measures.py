@@ -81,7 +81,7 @@ def test_processor_seconds_survive_an_interruption():
     current = Run(world, learner, losses, EPISODES, 1)
     current.play(30)
     used, state = current.processor_seconds, current.state()
-    assert 0.0 < used
+    assert used > 0.0
     world, losses, learner = build(1.0)
     again = Run(world, learner, losses, EPISODES, 1)
     again.set_state(state)
