@@ -18,13 +18,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m studies", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(common.STUDIES)}; by default all")
     parser.add_argument("--small", action="store_true", help="the quick variants, written to a temporary directory")
-    parser.add_argument(
-        "--workers", type=int, default=None, metavar="N", help="processes; by default one per processor"
-    )
+    parser.add_argument("--workers", type=int, default=None, metavar="N", help="processes; by default all processors")
     parser.add_argument(
         "--only-analyse",
         action="store_true",
-        help="no runs: from those in runs/ if they are there, else from the table",
+        help="no runs: from those in runs/, else from the table",
     )
     arguments = parser.parse_args()
     names = arguments.names or list(common.STUDIES)
