@@ -1,0 +1,131 @@
+"""Study 3: linear mixtures against tables, as A grows at fixed d and as d grows at fixed A."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import log, sqrt
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from advmdp.report.figures import COLOURS, legend_below
+from advmdp.theory import bounds
+from studies.common import Finding, finding, means, paired, summed, tidy, world_option
+
+QUESTION = "Do linear mixtures begin to beat tables at d = sqrt(HA/S), as the bounds say?"
+ANSWER = "open: no full run yet"
+SPECS = ("study-actions", "study-actions-dim")
+LINEAR, PRINTED, TABLES = "vlsuob-reps-tight", "vlsuob-reps", "uob-reps"
+SUMMED = ("width", "occupancy_difference")
+
+#: Sizes of all worlds of the study: layers 1-3-3-1.
+S, H, K = 8, 3, 10_000
+ZETA = 0.05
+
+
+def tabulate(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """One row per run; widths and occupancy differences are summed over episodes."""
+    rows = []
+    for frame in frames.values():
+        for cell, run in frame.groupby("cell", sort=False):
+            last = run.iloc[-1]
+            sizes = {"A": int(world_option(cell, "n_actions", "4")), "d": int(world_option(cell, "dim", "3"))}
+            sums = {name: summed(run, name) for name in SUMMED}
+            rows.append(sizes | {"learner": last["learner"], "seed": last["seed"]} | sums | {"regret": last["regret"]})
+    return pd.DataFrame(rows)
+
+
+def findings(table: pd.DataFrame) -> list[Finding]:
+    """Who wins where the bounds say that tables do; then how each depends on A, and on d."""
+    few, many = table["A"].min(), table["A"].max()
+    low, high = table["d"].min(), table["d"].max()
+    here = table[(table["A"] == few) & (table["d"] == low)]
+    there = table[(table["A"] == few) & (table["d"] == high)]
+    found = []
+    for rows, name in ((here, f"A = {few}, d = {low}"), (there, f"A = {few}, d = {high}")):
+        for value, what in (("regret", "regret"), ("width", "summed width of the sets")):
+            sentence = f"log of the {what}, linear mixture over tables, at {name}"
+            # The smallest d decides the question; a quick run shows the widths' order only.
+            found.append(finding(f"{what}, {name}", sentence, paired(rows, "learner", LINEAR, TABLES, value, log=True), True))
+    across = table[table["d"] == low]
+    for learner in (LINEAR, TABLES):
+        wide = across[across["learner"] == learner].pivot(index="seed", columns="A", values="width")
+        slopes = np.polyfit(np.log(wide.columns.to_numpy()), np.log(wide.to_numpy()).T, 1)[0]
+        sentence = f"exponent of A in the summed width of the sets, {learner}, {few} to {many} actions"
+        found.append(finding(f"exponent of A, {learner}", sentence, slopes, quick=learner == TABLES))
+    for learner in (LINEAR, PRINTED):
+        rows = across[across["A"] == many]
+        ratio = paired(rows, "learner", learner, TABLES, "regret", log=True)
+        sentence = f"log of the regret, {learner} over tables, at A = {many}, d = {low}"
+        found.append(finding(f"regret, A = {many}, {learner}", sentence, ratio, quick=learner == LINEAR))
+    return found
+
+
+# ----------------------------------------------------------------------------------- where the bounds cross
+
+
+def order_crossing(A: float) -> float:
+    """The d below which the order of VLSUOB-REPS's bound is the smaller one: sqrt(HA/S), less what A costs there too."""
+    return max(0.0, (H * S * sqrt(A) - sqrt(H * S * A)) / sqrt(H * S**3))
+
+
+def explicit_crossing(A: int) -> float:
+    """The same for bounds with constants, from one proof: ours for ``vlsuob-reps-tight``, and its twin for tables.
+
+    The two differ in the widths only, of which ERROR is a multiple.
+    """
+    tables = bounds.error(bounds.expected_width(table_widths(A), H, ZETA, H - 1), H)
+    low, high = 1.0, 1e6
+    while high - low > 1e-3:
+        middle = 0.5 * (low + high)
+        smaller = dict(bounds.vlsuob_reps_tight(S, A, H, K, middle, ZETA).terms)["ERROR"] <= tables
+        low, high = (middle, high) if smaller else (low, middle)
+    return low
+
+
+def table_widths(A: int) -> float:
+    """Step 4 of the proof in ``docs/theory.md`` for UOB-REPS: a bound on the summed widths at visited pairs.
+
+    Two rows of a Bernstein box differ by at most twice its half-widths: with N visits before the epoch, m next states
+    and L = log(K S A / zeta), e <= 4 sqrt(m L / max(1, N - 1)) + 28 m L / (3 max(1, N - 1)).  Epochs double, so that after
+    n >= 1 visits N >= max(1, n / 2), and max(1, N - 1) >= (n + 1) / 5.  Summed over the visits of a pair, over pairs and
+    layers (Cauchy-Schwarz), and with 2 for each first visit:
+    """
+    confidence = log(K * S * A / ZETA)
+    root = 8.0 * sqrt(5.0) * S * sqrt(A * K * confidence)
+    return root + 140.0 / 3.0 * S**2 * A * confidence * (1.0 + log(K)) + 2.0 * S * A
+
+
+# ----------------------------------------------------------------------------------------------- the figure
+
+
+def draw(table: pd.DataFrame) -> Figure:
+    """Regret over A and over d, and where the bounds and the measurements put the crossing."""
+    figure = Figure(figsize=(6.4, 4.2), layout="constrained")
+    actions, dims = figure.subplots(1, 2, sharey=True)
+    few, low = table["A"].min(), table["d"].min()
+    _panel(actions, table[table["d"] == low], "A", f"actions A (d = {low})")
+    _panel(dims, table[table["A"] == few], "d", f"dimension d (A = {few})")
+    predicted = low**2 * S / H
+    if actions.get_xlim()[0] < predicted < actions.get_xlim()[1]:
+        actions.axvline(predicted, color="0.3", dashes=(4, 2), label=r"$d = \sqrt{HA/S}$")
+    dims.axvline(explicit_crossing(int(few)), color="0.3", dashes=(1, 1.5), label="explicit bounds cross")
+    actions.set_ylabel("regret / regret of uniform play")
+    actions.set_ylim(0.0, 1.05)
+    legend_below(figure, actions, dims)
+    return figure
+
+
+def _panel(ax: Axes, table: pd.DataFrame, size: str, label: str) -> None:
+    uniform = table[table["learner"] == "uniform"].set_index([size, "seed"])["regret"]
+    share = table.assign(share=table["regret"].to_numpy() / uniform.loc[list(zip(table[size], table["seed"], strict=True))].to_numpy())
+    for colour, learner in zip(COLOURS, (LINEAR, PRINTED, TABLES), strict=False):
+        points = means(share[share["learner"] == learner], [size], "share")
+        ax.errorbar(points[size], points["mean"], yerr=points["half_width"], color=colour, marker="o", label=learner)
+    sizes = np.sort(table[size].unique())
+    ax.set(xscale="log", xlabel=label)
+    ax.set_xticks(sizes, [str(value) for value in sizes])
+    ax.minorticks_off()
+    tidy(ax)

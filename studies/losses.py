@@ -1,0 +1,95 @@
+"""Study 6: losses that are drawn, switch, drift, react and are corrupted; static and dynamic regret."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from advmdp.experiments.statistics import last_rows
+from advmdp.report.figures import COLOURS, legend_below
+from studies.common import Finding, finding, means, tidy
+
+QUESTION = "Does the learner keep its regret small whatever the losses do, and does forgetting help where they change?"
+ANSWER = "open: no full run yet"
+SPECS = ("study-losses", "study-losses-bank")
+KINDS = ("stochastic", "corrupted", "switching", "drifting", "adaptive")
+OURS, FORGETS, BANK = "vlsuob-reps-tight", "vlsuob-reps-restart", "vlsuob-reps-bank"
+OTHERS = ("uob-reps", "o-reps-bandit")
+#: Columns of regret, and what the learner is compared with.
+REGRETS = {
+    "regret": "the best fixed policy",
+    "regret_3_switches": "the best sequence with three switches",
+    "regret_per_episode": "the best policy of each episode",
+}
+
+
+def tabulate(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """One row per run: the three regrets after the last episode."""
+    last = pd.concat([last_rows(frame) for frame in frames.values()])
+    last = last.assign(adversary=last["adversary"].str.replace(r"\[.*", "", regex=True))
+    return last[["adversary", "learner", "seed", *REGRETS]].reset_index(drop=True)
+
+
+def shares(table: pd.DataFrame, kind: str, column: str) -> pd.DataFrame:
+    """Regret over that of uniform play on the same seed: a row per seed, a column per learner."""
+    rows = table[table["adversary"] == kind]
+    wide = rows.pivot(index="seed", columns="learner", values=column)
+    return wide.div(wide["uniform"], axis=0)
+
+
+def findings(table: pd.DataFrame) -> list[Finding]:
+    """What the learner saves of uniform play's regret, then what forgetting adds."""
+    static = {kind: shares(table, kind, "regret") for kind in KINDS}
+    saved = pd.concat([1.0 - static[kind][OURS] for kind in KINDS], axis=1)
+    sentence = f"share of uniform play's static regret that {OURS} saves, mean of the five kinds"
+    found = [finding("saved, mean", sentence, saved.mean(axis=1), quick=True)]
+    for kind in KINDS:
+        sentence = f"share of uniform play's static regret that {OURS} saves, {kind} losses"
+        found.append(finding(f"saved, {kind}", sentence, 1.0 - static[kind][OURS], quick=True))
+    for other in OTHERS:
+        for kind in KINDS:
+            if other in static[kind]:
+                sentence = f"static regret of {OURS} minus that of {other}, over uniform play's, {kind} losses"
+                found.append(finding(f"{other}, {kind}", sentence, static[kind][OURS] - static[kind][other]))
+    for kind in KINDS:
+        dynamic = shares(table, kind, "regret_3_switches")
+        for name in (FORGETS, BANK):
+            # The bank ran where losses change only.
+            if name in dynamic:
+                sentence = f"regret against three switches of {name} minus that of {OURS}, over uniform play's, {kind} losses"
+                found.append(finding(f"dynamic, {name}, {kind}", sentence, dynamic[name] - dynamic[OURS]))
+    return found
+
+
+def draw(table: pd.DataFrame) -> Figure:
+    """For each kind of losses a bar per learner, static and dynamic."""
+    figure = Figure(figsize=(6.4, 6.0), layout="constrained")
+    axes = figure.subplots(2, 1, sharex=True)
+    for ax, column in zip(axes, ("regret", "regret_3_switches"), strict=True):
+        _panel(ax, table, column)
+    legend_below(figure, *axes)
+    return figure
+
+
+def _panel(ax: Axes, table: pd.DataFrame, column: str) -> None:
+    learners = [name for name in (OURS, FORGETS, BANK, *OTHERS) if name in set(table["learner"])]
+    for number, (colour, learner) in enumerate(zip(COLOURS, learners, strict=False)):
+        places, heights, ends = [], [], []
+        for place, kind in enumerate(KINDS):
+            share = shares(table, kind, column)
+            if learner in share and share[learner].notna().all():
+                point = means(share.assign(kind=kind), ["kind"], learner).iloc[0]
+                places.append(place + 0.16 * (number - 0.5 * (len(learners) - 1)))
+                heights.append(point["mean"])
+                ends.append(point["half_width"])
+        ax.bar(places, heights, width=0.15, yerr=ends, color=colour, label=learner, error_kw={"linewidth": 1.0})
+    ax.axhline(1.0, color="0.3", dashes=(4, 2), label="uniform play")
+    ax.axhline(0.0, color="0.4", linewidth=0.8)
+    ax.set_title(f"against {REGRETS[column]}", fontsize=10)
+    ax.set_ylabel("regret / that of uniform play")
+    ax.set_xticks(np.arange(len(KINDS)), KINDS)
+    tidy(ax)

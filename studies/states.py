@@ -1,0 +1,137 @@
+"""Study 2: regression on all next states against regression on one, as layers grow at fixed H and d."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from advmdp.report.figures import COLOURS, legend_below
+from advmdp.theory import bounds
+from studies.common import Finding, finding, means, tidy
+
+QUESTION = "Does the gap between regression on all next states and on one follow sqrt(S/H)?"
+ANSWER = "open: no full run yet"
+SPECS = ("study-states", "study-states-worlds")
+ALL, PRINTED, ONE = "vlsuob-reps-tight", "vlsuob-reps", "lsuob-reps"
+
+#: Summed over episodes: what the lemmas bound, and what each is.
+SUMMED = {
+    "occupancy_difference": "occupancy difference of Lemma 3",
+    "transition_error": "transition error",
+    "width": "width of the set",
+}
+LAST = ["upper_occupancy", "true_occupancy", "regret"]
+
+
+def tabulate(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """One row per run; ``seed`` is that of the world in the second spec, where it is what varies."""
+    rows = []
+    for spec, frame in frames.items():
+        for _, run in frame.groupby("cell", sort=False):
+            first, last = run.iloc[0], run.iloc[-1]
+            sizes = json.loads(first["world.layer_sizes"])
+            varied = "world" if "world.seed" in run else "losses"
+            seed = first["world.seed"] if varied == "world" else first["seed"]
+            row = {"varied": varied, "S": sum(sizes), "H": len(sizes) - 1, "learner": first["learner"], "seed": seed}
+            rows.append(row | {name: summed(run, name) for name in SUMMED} | {name: last[name] for name in LAST})
+    return pd.DataFrame(rows)
+
+
+def summed(run: pd.DataFrame, column: str) -> float:
+    """The sum over all episodes of what was measured at the logged ones, linear in between."""
+    episodes = run["episode"].to_numpy()
+    return float(np.interp(np.arange(1, episodes[-1] + 1), episodes, run[column].to_numpy()).sum())
+
+
+def log_ratios(table: pd.DataFrame, column: str, learner: str, varied: str = "losses") -> pd.DataFrame:
+    """log of what ``lsuob-reps`` has of it over what ``learner`` has: a row per seed, a column per S."""
+    rows = table[table["varied"] == varied]
+    wide = {name: part.pivot(index="seed", columns="S", values=column) for name, part in rows.groupby("learner")}
+    ratios: pd.DataFrame = np.log(wide[ONE] / wide[learner])
+    return ratios
+
+
+def exponents(table: pd.DataFrame, column: str, varied: str = "losses") -> np.ndarray:
+    """For each seed the exponent b of the gap ~ sqrt(S/H)^b, by least squares; the bounds have b = 1."""
+    ratios = log_ratios(table, column, ALL, varied)
+    return np.polyfit(_scale(table, ratios.columns), ratios.to_numpy().T, 1)[0]
+
+
+def _scale(table: pd.DataFrame, sizes: pd.Index) -> np.ndarray:
+    return 0.5 * np.log(sizes.to_numpy() / table["H"].iloc[0])
+
+
+def findings(table: pd.DataFrame) -> list[Finding]:
+    """Exponents first, then the gap at the largest S."""
+    largest = table["S"].max()
+    found = []
+    for column, name in SUMMED.items():
+        sentence = f"exponent of sqrt(S/H) in the ratio of the summed {name}, one state over all (the bounds: 1)"
+        found.append(finding(f"exponent, {name}", sentence, exponents(table, column)))
+    sentence = "the same exponent over ten worlds of every size, occupancy difference, K = 1,000"
+    found.append(finding("exponent, worlds", sentence, exponents(table, "occupancy_difference", "world")))
+    for column, name in SUMMED.items():
+        for learner, radius in ((ALL, "joint"), (PRINTED, "printed")):
+            ratio = log_ratios(table, column, learner)[largest]
+            sentence = f"log of the summed {name}, one state over all ({radius} radius), largest S"
+            found.append(finding(f"gap, {name}, {radius} radius", sentence, ratio, quick=True))
+    table = table.assign(excess=table["upper_occupancy"] / table["true_occupancy"])
+    sentence = "log of u over the true occupancy in the last episode, one state over all (joint radius), largest S"
+    found.append(finding("gap, u", sentence, log_ratios(table, "excess", ALL)[largest], quick=True))
+    for learner, radius in ((ALL, "joint"), (PRINTED, "printed")):
+        sentence = f"log of the regret, one state over all ({radius} radius), largest S"
+        found.append(finding(f"gap, regret, {radius} radius", sentence, log_ratios(table, "regret", learner)[largest]))
+    return found
+
+
+def draw(table: pd.DataFrame) -> Figure:
+    """The gap beside what the bounds say of it, and the regrets."""
+    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+    gap, regret = figure.subplots(1, 2)
+    _draw_gap(gap, table)
+    _draw_regret(regret, table)
+    legend_below(figure, gap, regret)
+    return figure
+
+
+def _draw_gap(ax: Axes, table: pd.DataFrame) -> None:
+    sizes = np.sort(table["S"].unique())
+    horizon = int(table["H"].iloc[0])
+    ax.plot(sizes, np.sqrt(sizes / horizon), color="0.3", dashes=(4, 2), label=r"$\sqrt{S/H}$")
+    ratios = [_bound(bounds.lsuob_reps, S, horizon) / _bound(bounds.vlsuob_reps_tight, S, horizon) for S in sizes]
+    ax.plot(sizes, ratios, color="0.3", dashes=(1, 1.5), label="explicit bounds on the widths, joint radius")
+    for colour, (learner, radius) in zip(COLOURS, ((ALL, "joint"), (PRINTED, "printed")), strict=False):
+        curve = log_ratios(table, "occupancy_difference", learner).melt(var_name="S", value_name="ratio")
+        points = means(curve, ["S"], "ratio")
+        middle = np.exp(points["mean"])
+        ends = np.abs(np.exp([points["mean"] - points["half_width"], points["mean"] + points["half_width"]]) - [middle, middle])
+        ax.errorbar(points["S"], middle, yerr=ends, color=colour, marker="o", label=f"measured, {radius} radius")
+    ax.axhline(1.0, color="0.4", linewidth=0.8)
+    ax.set(xscale="log", yscale="log", xlabel="states S", title="occupancy difference,\none state / all states")
+    _ticks(ax, sizes)
+    ax.set_yticks([0.5, 1, 2, 5], ["0.5", "1", "2", "5"])
+
+
+def _bound(function: bounds.BoundFunction, S: int, horizon: int) -> float:
+    """The part of an explicit bound that is proportional to the widths, at the sizes of the study."""
+    return dict(function(int(S), 2, horizon, 10_000, 3).terms)["ERROR"]
+
+
+def _draw_regret(ax: Axes, table: pd.DataFrame) -> None:
+    rows = table[table["varied"] == "losses"]
+    for colour, learner in zip([*COLOURS[:2], COLOURS[2], "0.5"], (ALL, PRINTED, ONE, "uniform"), strict=True):
+        points = means(rows[rows["learner"] == learner], ["S"], "regret")
+        ax.errorbar(points["S"], points["mean"], yerr=points["half_width"], color=colour, marker="o", label=learner)
+    ax.set(xscale="log", yscale="log", xlabel="states S", title="regret after\n10,000 episodes")
+    _ticks(ax, np.sort(table["S"].unique()))
+
+
+def _ticks(ax: Axes, sizes: np.ndarray) -> None:
+    ax.set_xticks(sizes, [str(S) for S in sizes])
+    ax.minorticks_off()
+    tidy(ax)
