@@ -41,25 +41,23 @@ def findings(table: pd.DataFrame) -> list[Finding]:
     """Who wins where the bounds say that tables do; then how each depends on A, and on d."""
     few, many = table["A"].min(), table["A"].max()
     low, high = table["d"].min(), table["d"].max()
-    here = table[(table["A"] == few) & (table["d"] == low)]
-    there = table[(table["A"] == few) & (table["d"] == high)]
     found = []
-    for rows, name in ((here, f"A = {few}, d = {low}"), (there, f"A = {few}, d = {high}")):
+    for d, name in ((low, "small d"), (high, "large d")):
+        rows = table[(table["A"] == few) & (table["d"] == d)]
         for value, what in (("regret", "regret"), ("width", "summed width of the sets")):
-            sentence = f"log of the {what}, linear mixture over tables, at {name}"
-            # The smallest d decides the question; a quick run shows the widths' order only.
-            found.append(finding(f"{what}, {name}", sentence, paired(rows, "learner", LINEAR, TABLES, value, log=True), True))
+            sentence = f"log of the {what}, linear mixture over tables, at A = {few}, d = {d}"
+            ratio = paired(rows, "learner", LINEAR, TABLES, value, log=True)
+            found.append(finding(f"{what}, few actions, {name}", sentence, ratio, quick=(value, d) == ("width", low)))
     across = table[table["d"] == low]
+    for learner in (LINEAR, PRINTED):
+        ratio = paired(across[across["A"] == many], "learner", learner, TABLES, "regret", log=True)
+        sentence = f"log of the regret, {learner} over tables, at A = {many}, d = {low}"
+        found.append(finding(f"regret, many actions, {learner}", sentence, ratio, quick=learner == LINEAR))
     for learner in (LINEAR, TABLES):
         wide = across[across["learner"] == learner].pivot(index="seed", columns="A", values="width")
         slopes = np.polyfit(np.log(wide.columns.to_numpy()), np.log(wide.to_numpy()).T, 1)[0]
         sentence = f"exponent of A in the summed width of the sets, {learner}, {few} to {many} actions"
-        found.append(finding(f"exponent of A, {learner}", sentence, slopes, quick=learner == TABLES))
-    for learner in (LINEAR, PRINTED):
-        rows = across[across["A"] == many]
-        ratio = paired(rows, "learner", learner, TABLES, "regret", log=True)
-        sentence = f"log of the regret, {learner} over tables, at A = {many}, d = {low}"
-        found.append(finding(f"regret, A = {many}, {learner}", sentence, ratio, quick=learner == LINEAR))
+        found.append(finding(f"exponent of A, {learner}", sentence, slopes))
     return found
 
 
@@ -67,7 +65,7 @@ def findings(table: pd.DataFrame) -> list[Finding]:
 
 
 def order_crossing(A: float) -> float:
-    """The d below which the order of VLSUOB-REPS's bound is the smaller one: sqrt(HA/S), less what A costs there too."""
+    """The d below which the order of VLSUOB-REPS's bound is the smaller one: sqrt(HA/S), less what A costs it."""
     return max(0.0, (H * S * sqrt(A) - sqrt(H * S * A)) / sqrt(H * S**3))
 
 
@@ -89,13 +87,13 @@ def table_widths(A: int) -> float:
     """Step 4 of the proof in ``docs/theory.md`` for UOB-REPS: a bound on the summed widths at visited pairs.
 
     Two rows of a Bernstein box differ by at most twice its half-widths: with N visits before the epoch, m next states
-    and L = log(K S A / zeta), e <= 4 sqrt(m L / max(1, N - 1)) + 28 m L / (3 max(1, N - 1)).  Epochs double, so that after
-    n >= 1 visits N >= max(1, n / 2), and max(1, N - 1) >= (n + 1) / 5.  Summed over the visits of a pair, over pairs and
-    layers (Cauchy-Schwarz), and with 2 for each first visit:
+    and L = log(K S A / zeta), e <= 4 sqrt(m L / max(1, N - 1)) + 28 m L / (3 max(1, N - 1)).  Epochs double, so that
+    after n >= 1 visits N >= (n + 1) / 2, and max(1, N - 1) >= (n + 1) / 4.  Summed over the visits of a pair, over the
+    pairs of a layer (Cauchy-Schwarz) and over layers, sum_h sqrt(S_h S_{h+1}) <= S; and 2 for each first visit.
     """
     confidence = log(K * S * A / ZETA)
-    root = 8.0 * sqrt(5.0) * S * sqrt(A * K * confidence)
-    return root + 140.0 / 3.0 * S**2 * A * confidence * (1.0 + log(K)) + 2.0 * S * A
+    root = 16.0 * S * sqrt(A * K * confidence)
+    return root + 112.0 / 3.0 * S**2 * A * confidence * log(K) + 2.0 * S * A
 
 
 # ----------------------------------------------------------------------------------------------- the figure
@@ -120,7 +118,9 @@ def draw(table: pd.DataFrame) -> Figure:
 
 def _panel(ax: Axes, table: pd.DataFrame, size: str, label: str) -> None:
     uniform = table[table["learner"] == "uniform"].set_index([size, "seed"])["regret"]
-    share = table.assign(share=table["regret"].to_numpy() / uniform.loc[list(zip(table[size], table["seed"], strict=True))].to_numpy())
+    share = table.assign(
+        share=table["regret"].to_numpy() / uniform.loc[list(zip(table[size], table["seed"], strict=True))].to_numpy()
+    )
     for colour, learner in zip(COLOURS, (LINEAR, PRINTED, TABLES), strict=False):
         points = means(share[share["learner"] == learner], [size], "share")
         ax.errorbar(points[size], points["mean"], yerr=points["half_width"], color=colour, marker="o", label=learner)

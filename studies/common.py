@@ -17,6 +17,7 @@ from __future__ import annotations
 import importlib
 import io
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -217,6 +218,18 @@ def thinned(frame: pd.DataFrame, step: int) -> pd.DataFrame:
     """Every ``step``-th logged episode of each run, counted from its end, so that the last one stays."""
     from_end = frame.groupby("cell", sort=False).cumcount(ascending=False)
     return frame[from_end % step == 0]
+
+
+def summed(run: pd.DataFrame, column: str) -> float:
+    """The sum over all episodes of what was measured at the logged ones of a run, linear in between."""
+    episodes = run["episode"].to_numpy()
+    return float(np.interp(np.arange(1, episodes[-1] + 1), episodes, run[column].to_numpy()).sum())
+
+
+def world_option(cell: str, name: str, default: str) -> str:
+    """An option of the world of a cell, out of its id; ``default`` where it is not given."""
+    found = re.search(rf"-{name}=(\S+?)(?=-[a-z_]+=|__|$)", cell.split("__", 1)[0] + "__")
+    return default if found is None else found[1]
 
 
 def tidy(ax: Axes) -> None:

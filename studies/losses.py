@@ -60,7 +60,9 @@ def findings(table: pd.DataFrame) -> list[Finding]:
         for name in (FORGETS, BANK):
             # The bank ran where losses change only.
             if name in dynamic:
-                sentence = f"regret against three switches of {name} minus that of {OURS}, over uniform play's, {kind} losses"
+                sentence = (
+                    f"regret against three switches of {name} minus that of {OURS}, over uniform play's, {kind} losses"
+                )
                 found.append(finding(f"dynamic, {name}, {kind}", sentence, dynamic[name] - dynamic[OURS]))
     return found
 

@@ -28,7 +28,7 @@ def tabulate(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
 
 
 def saved(table: pd.DataFrame, world: str, learner: str) -> pd.Series:
-    """Share of uniform play's regret that a learner saves, seed by seed: 1 would be the best fixed policy from the start."""
+    """Share of uniform play's regret that a learner saves, seed by seed: 1 is the best fixed policy from the start."""
     wide = table[table["world"] == world].pivot(index="seed", columns="learner", values="regret")
     share: pd.Series = 1.0 - wide[learner] / wide["uniform"]
     return share
@@ -64,7 +64,9 @@ def draw(table: pd.DataFrame) -> Figure:
     worlds = list(dict.fromkeys(table["world"]))
     for number, (colour, learner) in enumerate(zip(COLOURS, (OURS, TABLES, KNOWN), strict=False)):
         label = f"{learner} (told the transition)" if learner == KNOWN else learner
-        share = pd.concat([saved(table, world, learner).rename("share").to_frame().assign(world=world) for world in worlds])
+        share = pd.concat(
+            [saved(table, world, learner).rename("share").to_frame().assign(world=world) for world in worlds]
+        )
         _bars(gain, means(share, ["world"], "share"), number, colour, label)
         _bars(cost, means(table[table["learner"] == learner], ["world"], "milliseconds"), number, colour, label)
     gain.set_ylabel("share of uniform play's\nregret that is saved")
@@ -79,4 +81,12 @@ def draw(table: pd.DataFrame) -> Figure:
 
 def _bars(ax: Axes, points: pd.DataFrame, number: int, colour: str, label: str) -> None:
     places = np.arange(len(points)) + 0.26 * (number - 1)
-    ax.bar(places, points["mean"], width=0.24, yerr=points["half_width"], color=colour, label=label, error_kw={"linewidth": 1.0})
+    ax.bar(
+        places,
+        points["mean"],
+        width=0.24,
+        yerr=points["half_width"],
+        color=colour,
+        label=label,
+        error_kw={"linewidth": 1.0},
+    )
