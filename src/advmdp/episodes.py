@@ -15,6 +15,9 @@ from advmdp.errors import InvalidEpisodeError, InvalidMDPError
 from advmdp.layered import FloatArray, IntArray, LayeredMDP, Layers
 from advmdp.occupancy import check_policy
 
+#: Stands for the ``flat_possible`` of a model that rules nothing out.
+_ALL_POSSIBLE = np.empty(0, dtype=np.bool_), np.empty(0, dtype=np.int64)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Episode:
@@ -80,9 +83,12 @@ def check_episode(
             raise InvalidEpisodeError(f"{what} has {array.size} entries, should have {horizon}")
 
     pairs = np.empty(horizon, dtype=np.int64)
-    problem = index_pairs(states, actions, losses, layers.size_array, layers.pair_offsets, layers.n_actions, pairs)
+    problem = index_pairs(
+        states, actions, losses, layers.size_array, layers.pair_offsets, layers.n_actions, pairs,
+        *(_ALL_POSSIBLE if possible is None else possible),
+    )  # fmt: skip
     if problem >= 0:
-        h, kind = divmod(int(problem), 3)
+        h, kind = divmod(int(problem), 4)
         if kind == 0:
             raise InvalidEpisodeError(
                 f"layer {h}: state {states[h]} does not exist, should be from 0 to {layers.sizes[h] - 1}"
@@ -92,14 +98,10 @@ def check_episode(
             raise InvalidEpisodeError(
                 f"{where}: action {actions[h]} does not exist, should be from 0 to {layers.n_actions - 1}"
             )
-        raise InvalidEpisodeError(f"{where}, action {actions[h]}: loss {losses[h]} is not a number in [0, 1]")
-    if possible is not None:
-        h = int(first_impossible(states, actions, layers.size_array, layers.n_actions, *possible))
-        if h >= 0:
-            raise InvalidEpisodeError(
-                f"layer {h}, state {states[h]}, action {actions[h]}: next state {states[h + 1]} "
-                "is impossible under the model"
-            )
+        where = f"{where}, action {actions[h]}"
+        if kind == 2:
+            raise InvalidEpisodeError(f"{where}: loss {losses[h]} is not a number in [0, 1]")
+        raise InvalidEpisodeError(f"{where}: next state {states[h + 1]} is impossible under the model")
     table = None
     if full_information:
         table = _full_information(episode, layers, pairs, losses)
@@ -140,6 +142,8 @@ def play(
 
 
 def _integers(values: Any, what: str) -> IntArray:
+    if type(values) is np.ndarray and values.dtype == np.int64 and values.ndim == 1:
+        return values
     try:
         array = np.asarray(values)
     except ValueError as error:
@@ -150,6 +154,8 @@ def _integers(values: Any, what: str) -> IntArray:
 
 
 def _floats(values: Any) -> FloatArray:
+    if type(values) is np.ndarray and values.dtype == np.float64 and values.ndim == 1:
+        return values
     array = float_array(values, "losses", InvalidEpisodeError)
     if array.ndim != 1:
         raise InvalidEpisodeError(f"losses should be a list of numbers, got {values!r}")
@@ -190,35 +196,28 @@ def index_pairs(
     pair_offsets: IntArray,
     n_actions: int,
     pairs: IntArray,
-) -> int:
-    """Flat indices of the visited pairs; -1, or 3 h + (0 state, 1 action, 2 loss) of the first error."""
-    for h in range(states.size):
-        if not 0 <= states[h] < sizes[h]:
-            return 3 * h
-        if h == actions.size:
-            break
-        if not 0 <= actions[h] < n_actions:
-            return 3 * h + 1
-        if not 0.0 <= losses[h] <= 1.0:
-            return 3 * h + 2
-        pairs[h] = pair_offsets[h] + states[h] * n_actions + actions[h]
-    return -1
-
-
-@kernel
-def first_impossible(
-    states: IntArray,
-    actions: IntArray,
-    sizes: IntArray,
-    n_actions: int,
     possible: NDArray[np.bool_],
     offsets: IntArray,
 ) -> int:
-    """First layer whose transition the model rules out, or -1; the last one always leads to the end."""
-    for h in range(actions.size - 1):
-        pair = states[h] * n_actions + actions[h]
-        if not possible[offsets[h] + pair * sizes[h + 1] + states[h + 1]]:
-            return h
+    """Flat indices of the visited pairs; -1, or 4 h + (0 state, 1 action, 2 loss, 3 transition) of the first error.
+
+    An empty ``possible`` rules nothing out, and the last transition always leads to the end.
+    """
+    for h in range(states.size):
+        if not 0 <= states[h] < sizes[h]:
+            return 4 * h
+        if h == actions.size:
+            break
+        if not 0 <= actions[h] < n_actions:
+            return 4 * h + 1
+        if not 0.0 <= losses[h] <= 1.0:
+            return 4 * h + 2
+        pairs[h] = pair_offsets[h] + states[h] * n_actions + actions[h]
+    if possible.size > 0:
+        for h in range(actions.size - 1):
+            pair = states[h] * n_actions + actions[h]
+            if not possible[offsets[h] + pair * sizes[h + 1] + states[h + 1]]:
+                return 4 * h + 3
     return -1
 
 
@@ -250,8 +249,9 @@ def simulate(
     states: IntArray,
     actions: IntArray,
     observed: FloatArray,
-) -> None:
-    """a_h ~ pi(. | s_h),  s_{h+1} ~ P_h(. | s_h, a_h), with the losses met on the way."""
+) -> float:
+    """a_h ~ pi(. | s_h),  s_{h+1} ~ P_h(. | s_h, a_h), with the losses met on the way; their sum is returned."""
+    total = 0.0
     state = 0
     here = 0
     for h in range(sizes.size - 1):
@@ -261,6 +261,8 @@ def simulate(
         states[h] = state
         actions[h] = action
         observed[h] = losses[here + pair]
+        total += observed[h]
         m = sizes[h + 1]
         state = draw(data, offsets[h] + pair * m, m, uniforms[2 * h + 1])
         here += sizes[h] * n_actions
+    return total

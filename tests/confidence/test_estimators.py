@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advmdp import LinearMixtureMDP, occupancy, play
+from advmdp import LinearMixtureMDP, LinearMixtureModel, occupancy, play
 from advmdp.confidence.estimators import AllNextStates, EpochCounts, OneNextState
 from tests.strategies import generators, mixture_worlds
 
@@ -24,7 +24,7 @@ def test_all_next_states_solves_the_regression_of_the_paper(mdp, rng, lam):
     episodes = history(mdp, rng, 12)
     sums = AllNextStates.empty(mdp.horizon, mdp.dim)
     for episode in episodes:
-        sums = sums.add(mdp.features, episode.states, episode.actions)
+        sums = sums.add(mdp.model, episode.states, episode.actions)
     estimate = sums.estimate(lam)
     for h in range(mdp.horizon - 1):
         rows = [np.sqrt(lam) * np.eye(mdp.dim)]
@@ -44,7 +44,7 @@ def test_one_next_state_chooses_before_it_looks(mdp, rng):
     episodes = history(mdp, rng, 12)
     sums = OneNextState.empty(mdp.horizon, mdp.dim)
     for episode in episodes:
-        sums = sums.add(mdp.features, episode.states, episode.actions, sums.estimate(1.0))
+        sums = sums.add(mdp.model, episode.states, episode.actions, sums.estimate(1.0))
     for h in range(mdp.horizon - 1):
         gram, target = np.eye(mdp.dim), np.zeros(mdp.dim)
         for episode in episodes:
@@ -62,11 +62,20 @@ def test_adding_an_episode_leaves_the_old_sums_alone():
         [[np.full((1, 2, 2), 0.5), np.ones((2, 2, 1))], [np.eye(2)[None], np.ones((2, 2, 1))]], [0.5, 0.5]
     )
     sums = AllNextStates.empty(mdp.horizon, mdp.dim)
-    sums.add(mdp.features, np.array([0, 1]), np.array([0, 0]))
+    sums.add(mdp.model, np.array([0, 1]), np.array([0, 0]))
     assert not sums.moments.any()
     counts = EpochCounts.empty(mdp.layer_sizes, mdp.n_actions)
     counts.add(np.array([0, 1]), np.array([0, 0]))
     assert not counts.transitions[0].any()
+
+
+def test_a_gram_matrix_that_rounding_makes_indefinite_is_solved_all_the_same():
+    """A regularisation far below the rounding of the moments: no Cholesky factor, but an answer."""
+    row = np.array([1.0, 1.0 / 3.0])
+    sums = AllNextStates(1e12 * np.outer(row, row)[None] - 1e-4 * np.eye(2), 1e12 * row[None])
+    estimate = sums.estimate(1e-5)
+    assert np.isfinite(estimate.centres).all()
+    np.testing.assert_allclose(estimate.grams[0] @ estimate.centres[0], sums.targets[0], rtol=1e-6)
 
 
 def test_one_hot_features_make_the_regression_count():
@@ -76,12 +85,13 @@ def test_one_hot_features_make_the_regression_count():
     dim = n * n_actions * m
     first = np.eye(dim).reshape(n, n_actions, m, dim)
     last = np.zeros((m, n_actions, 1, dim))
+    model = LinearMixtureModel([first, last], bound=10.0)
     sums = AllNextStates.empty(2, dim)
     counts = np.zeros((n_actions, m))
     for _ in range(30):
         action, following = int(rng.integers(2)), int(rng.integers(3))
         counts[action, following] += 1
-        sums = sums.add([first, last], np.array([0, following]), np.array([action, 0]))
+        sums = sums.add(model, np.array([0, following]), np.array([action, 0]))
     expected = counts / (2.0 + counts.sum(axis=1, keepdims=True))
     np.testing.assert_allclose(sums.estimate(2.0).centres[0], expected.ravel(), atol=1e-12)
 

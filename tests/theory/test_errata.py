@@ -68,7 +68,7 @@ def test_e3_ellipsoids_hold_rows_that_are_no_probabilities():
     mdp = small_world(rng, dim=3)
     growing = radii.growing_regularisation(2, mdp.n_states, mdp.dim)
     ((states, actions),) = play_estimators(mdp, 1, rng)
-    estimate = AllNextStates.empty(mdp.horizon, mdp.dim).add(mdp.features, states, actions).estimate(growing)
+    estimate = AllNextStates.empty(mdp.horizon, mdp.dim).add(mdp.model, states, actions).estimate(growing)
     beta = radii.paper(2, mdp.n_states, mdp.horizon, mdp.dim, growing, 0.05, mdp.bound)
     directions = rng.normal(size=(2000, 3))
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)

@@ -29,6 +29,10 @@ class ConfidenceSet(ABC):
     reachable: list[NDArray[np.bool_]]
     """Over layers 0..H: can the state have positive probability under some kernel of the set at all?
     Decided by the zero pattern of the data alone, so a True may still be refuted by the numbers."""
+    flat_reachable: NDArray[np.bool_]
+    """The same in one vector."""
+    size_array: NDArray[np.int64]
+    """``layer_sizes`` for compiled code."""
     kept_states: list[NDArray[np.intp]] | None
     """The reachable states of each layer, or None if all are."""
 
@@ -66,8 +70,10 @@ class ConfidenceSet(ABC):
         return entrywise_hull(self)
 
     def _set_reachable(self, reachable: list[NDArray[np.bool_]]) -> None:
-        everywhere = all(reached.all() for reached in reachable)
         self.reachable = reachable
+        self.flat_reachable = np.concatenate(reachable)
+        self.size_array = np.array(self.layer_sizes, dtype=np.int64)
+        everywhere = self.flat_reachable.all()
         self.kept_states = None if everywhere else [np.flatnonzero(reached) for reached in reachable]
 
     def _row_tables(self, name: str, tables: Sequence[ArrayLike]) -> list[Table]:

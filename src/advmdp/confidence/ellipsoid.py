@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import copy
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -59,7 +58,7 @@ class EllipsoidSet(ConfidenceSet):
 
     def _checked_estimate(
         self, centres: Sequence[ArrayLike], grams: Sequence[ArrayLike]
-    ) -> tuple[list[Table], list[Table]]:
+    ) -> tuple[Sequence[Table] | Table, Sequence[Table] | Table]:
         for name, given in (("centres", centres), ("grams", grams)):
             if len(given) != self.horizon:
                 raise InvalidMDPError(f"{name} has {len(given)} layers; features has {self.horizon}")
@@ -98,12 +97,15 @@ class EllipsoidSet(ConfidenceSet):
                 raise InvalidMDPError(f"radius at layer {h} is {value}; it must be finite and not negative")
         return values
 
-    def with_estimate(self, centres: list[Table], grams: list[Table], radius: float | Table) -> Self:
+    def with_estimate(
+        self, centres: Sequence[Table] | Table, grams: Sequence[Table] | Table, radius: float | Table
+    ) -> Self:
         """The set of a new estimate, trusted to be of this shape and valid: what a learner calls.
 
         Features, and what follows from them alone, are shared with this set.
         """
-        new = copy(self)
+        new = object.__new__(type(self))
+        new.__dict__.update(self.__dict__)
         new.centres, new.grams = centres, grams
         new.radius = np.full(self.horizon, radius, dtype=np.float64)
         new._reduced = None
@@ -135,6 +137,8 @@ class EllipsoidSet(ConfidenceSet):
         return self._list_pairs([multiple > 1.0 + ROUNDING for multiple in self._smallest_multiples()])
 
     def smallest_radius_multiple(self) -> float:
+        if self.kept_states is None:
+            return float(self.reduced.smallest.max(initial=0.0))
         return max(
             float(multiple[reached].max(initial=0.0))
             for multiple, reached in zip(self._smallest_multiples(), self.reachable, strict=False)

@@ -15,6 +15,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from advmdp._compiled import inner_kernel, kernel
+from advmdp.layered import LinearMixtureModel
+
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
@@ -54,10 +57,12 @@ class RidgeSums:
 
     def estimate(self, regularisation: float) -> RidgeEstimate:
         """theta_h = (moments + lambda I)^-1 targets: exact for any lambda, which may change every episode."""
-        dim = self.targets.shape[1]
-        grams = self.moments + regularisation * np.eye(dim)
-        centres = np.linalg.solve(grams, self.targets[:, :, None])[:, :, 0].astype(np.float64, copy=False)
-        log_determinants: FloatArray = np.linalg.slogdet(grams)[1]
+        horizon, dim = self.targets.shape
+        centres, grams, log_determinants = np.empty((horizon, dim)), np.empty((horizon, dim, dim)), np.empty(horizon)
+        if not ridge(self.moments, self.targets, regularisation, centres, grams, log_determinants):
+            # A Gram matrix that rounding has made indefinite: lambda is tiny beside the moments.
+            centres = np.linalg.solve(grams, self.targets[:, :, None])[:, :, 0].astype(np.float64, copy=False)
+            log_determinants = np.linalg.slogdet(grams)[1]
         return RidgeEstimate(centres, grams, log_determinants)
 
     def tree(self) -> dict[str, Any]:
@@ -71,13 +76,11 @@ class AllNextStates(RidgeSums):
     Lambda_h = sum_i sum_{s'} phi(s' | s_i, a_i) phi(s' | s_i, a_i)' + lambda I,  b_h = sum_i phi(s_{i+1} | s_i, a_i).
     """
 
-    def add(self, features: Sequence[FloatArray], states: IntArray, actions: IntArray) -> Self:
+    def add(self, model: LinearMixtureModel, states: IntArray, actions: IntArray) -> Self:
         """The sums with one more episode."""
         moments, targets = self.moments.copy(), self.targets.copy()
-        for h in range(len(targets)):
-            rows = features[h][states[h], actions[h]]
-            moments[h] += rows.T @ rows
-            targets[h] += rows[states[h + 1]]
+        layers = model.layers
+        add_all(*model.flat_features, layers.size_array, layers.n_actions, states, actions, moments, targets)
         return type(self)(moments, targets)
 
 
@@ -90,21 +93,18 @@ class OneNextState(RidgeSums):
 
     def add(
         self,
-        features: Sequence[FloatArray],
+        model: LinearMixtureModel,
         states: IntArray,
         actions: IntArray,
         estimate: RidgeEstimate,
     ) -> Self:
         """The sums with one more episode; ``estimate`` is the one that was in force during it."""
         moments, targets = self.moments.copy(), self.targets.copy()
-        for h in range(len(targets)):
-            rows = features[h][states[h], actions[h]]
-            lengths = np.einsum("td,dt->t", rows, np.linalg.solve(estimate.grams[h], rows.T))
-            # The first of those that are longest but for rounding, which differs between processors.
-            imaginary = int(np.argmax(lengths >= (1.0 - 1e-9) * lengths.max()))
-            moments[h] += np.outer(rows[imaginary], rows[imaginary])
-            if states[h + 1] == imaginary:
-                targets[h] += rows[imaginary]
+        layers = model.layers
+        add_one(
+            *model.flat_features, layers.size_array, layers.n_actions, states, actions, estimate.inverse_grams,
+            moments, targets,
+        )  # fmt: skip
         return type(self)(moments, targets)
 
 
@@ -171,3 +171,114 @@ class EpochCounts:
             "at_epoch": list(self.at_epoch),
             "epoch": self.epoch,
         }
+
+
+# ------------------------------------------------------------------------------------ compiled loops
+
+
+@kernel
+def ridge(
+    moments: FloatArray,
+    targets: FloatArray,
+    regularisation: float,
+    centres: FloatArray,
+    grams: FloatArray,
+    log_determinants: FloatArray,
+) -> bool:
+    """Gram = moments + lambda I, Gram^-1 targets and log det Gram of every layer; False if a pivot is not positive."""
+    layers, dim = targets.shape
+    factor = np.empty((dim, dim))
+    definite = True
+    for h in range(layers):
+        log_determinants[h] = 0.0
+        for i in range(dim):
+            for j in range(dim):
+                grams[h, i, j] = moments[h, i, j]
+            grams[h, i, i] += regularisation
+        for i in range(dim):
+            value = targets[h, i]
+            for j in range(i + 1):
+                total = grams[h, i, j]
+                for l in range(j):  # noqa: E741
+                    total -= factor[i, l] * factor[j, l]
+                if j < i:
+                    factor[i, j] = total / factor[j, j]
+                    value -= factor[i, j] * centres[h, j]
+                else:
+                    definite = definite and total > 0.0
+                    factor[i, i] = np.sqrt(total)
+                    log_determinants[h] += np.log(total)
+            centres[h, i] = value / factor[i, i]
+        for i in range(dim - 1, -1, -1):
+            value = centres[h, i]
+            for j in range(i + 1, dim):
+                value -= factor[j, i] * centres[h, j]
+            centres[h, i] = value / factor[i, i]
+    return definite
+
+
+@inner_kernel
+def visited_rows(
+    features: FloatArray, start: int, sizes: IntArray, n_actions: int, dim: int, h: int, s: int, a: int
+) -> FloatArray:
+    """phi(. | s, a) of layer h, shape (S_{h+1}, d)."""
+    m = sizes[h + 1]
+    first = start + (s * n_actions + a) * m * dim
+    return features[first : first + m * dim].reshape(m, dim)
+
+
+@kernel
+def add_all(
+    features: FloatArray,
+    starts: IntArray,
+    sizes: IntArray,
+    n_actions: int,
+    states: IntArray,
+    actions: IntArray,
+    moments: FloatArray,
+    targets: FloatArray,
+) -> None:
+    """moments += sum_{s'} phi phi', targets += phi of the next state, in all layers but the last."""
+    layers, dim = targets.shape
+    for h in range(layers):
+        rows = visited_rows(features, starts[h], sizes, n_actions, dim, h, states[h], actions[h])
+        for t in range(rows.shape[0]):
+            for i in range(dim):
+                for j in range(dim):
+                    moments[h, i, j] += rows[t, i] * rows[t, j]
+        for i in range(dim):
+            targets[h, i] += rows[states[h + 1], i]
+
+
+@kernel
+def add_one(
+    features: FloatArray,
+    starts: IntArray,
+    sizes: IntArray,
+    n_actions: int,
+    states: IntArray,
+    actions: IntArray,
+    inverse_grams: FloatArray,
+    moments: FloatArray,
+    targets: FloatArray,
+) -> None:
+    """The same for the one next state whose feature is longest in the inverse Gram matrix."""
+    layers, dim = targets.shape
+    for h in range(layers):
+        rows = visited_rows(features, starts[h], sizes, n_actions, dim, h, states[h], actions[h])
+        lengths = np.zeros(rows.shape[0])
+        longest = 0.0
+        for t in range(rows.shape[0]):
+            for i in range(dim):
+                for j in range(dim):
+                    lengths[t] += rows[t, i] * inverse_grams[h, i, j] * rows[t, j]
+            longest = max(longest, lengths[t])
+        imaginary = 0
+        # The first of those that are longest but for rounding, which differs between processors.
+        while lengths[imaginary] < (1.0 - 1e-9) * longest:
+            imaginary += 1
+        for i in range(dim):
+            for j in range(dim):
+                moments[h, i, j] += rows[imaginary, i] * rows[imaginary, j]
+            if states[h + 1] == imaginary:
+                targets[h, i] += rows[imaginary, i]

@@ -220,7 +220,7 @@ class Run:
             states = np.empty(horizon, dtype=np.int64)
             actions = np.empty(horizon, dtype=np.int64)
             observed = np.empty(horizon)
-            simulate(
+            total = simulate(
                 data,
                 offsets,
                 sizes,
@@ -235,7 +235,7 @@ class Run:
             expected = account(q, losses, sums.total, sums.carry, occupancies)
             if expected < 0.0:
                 _reject_losses(adversary, k, losses)
-            self._observed_loss += float(observed.sum())
+            self._observed_loss += total
             if watch is not None:
                 watch.before(k, learner, q, losses)
             learner.update(Episode(states, actions, observed, losses if full_information else None, k))

@@ -73,7 +73,6 @@ class VlsuobRepsBank(VlsuobRepsTight):
         return [self._layers.split(np.exp(log_q)) for log_q in self._base_log_q]
 
     def _advance(self, confidence_set: ConfidenceSet, estimate: FloatArray) -> None:
-        layers = self._layers
         uniform, _ = self._uniform_start()
         seen = np.flatnonzero(estimate)
         losses = np.array([np.exp(log_q[seen]) @ estimate[seen] for log_q in self._base_log_q])
@@ -85,10 +84,8 @@ class VlsuobRepsBank(VlsuobRepsTight):
         for log_q, warm, eta in zip(self._base_log_q, self._base_warm, self.step_sizes, strict=True):
             with np.errstate(divide="ignore"):
                 prior = np.logaddexp(np.log1p(-share) + log_q, log(share) + uniform)
-            step = mirror_descent_step(
-                confidence_set, None, layers.split(estimate), float(eta), log_q=layers.split(prior), warm=warm
-            )
-            base_log_q.append(layers.flatten(step.log_q))
+            step = mirror_descent_step(confidence_set, None, estimate, float(eta), log_q=prior, warm=warm)
+            base_log_q.append(step.flat.log_q)
             base_warm.append(step.warm)
         self.last_step = step
         self._base_log_q, self._base_warm, self._log_weights = base_log_q, base_warm, log_weights

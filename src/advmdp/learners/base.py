@@ -6,8 +6,7 @@ import inspect
 import os
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -76,7 +75,9 @@ class Learner(ABC):
         #: Episodes learned from, and those that were played without.
         self.episodes_seen = 0
         self.skipped = 0
-        self._rng = generator(seed, Stream.LEARNER)
+        self._generator = generator(seed, Stream.LEARNER)
+        # Where an update found the random stream, if it draws from it.
+        self._random_before: Any = None
         self._evidence: MixtureEvidence | None = None
         if isinstance(problem, LinearMixtureModel) and issubclass(self.needs, LinearMixtureModel):
             self._evidence = MixtureEvidence.empty(problem)
@@ -101,6 +102,13 @@ class Learner(ABC):
         self._flat_policy = flat.view()
         self._flat_policy.flags.writeable = False
         self._policy = None
+
+    @property
+    def _rng(self) -> np.random.Generator:
+        """The learner's own random stream; an update that fails does not move it."""
+        if self._random_before is None and "_busy" in self.__dict__:
+            self._random_before = self._generator.bit_generator.state
+        return self._generator
 
     @property
     def q(self) -> list[FloatArray] | None:
@@ -138,31 +146,25 @@ class Learner(ABC):
         checked = check_episode(episode, self._layers, self._problem.flat_possible, self.feedback == "full")
         with self._exclusive():
             self._check_index(episode.index)
-            before, random = self.__dict__.copy(), self._rng.bit_generator.state
+            self._random_before = None
+            before = self.__dict__.copy()
             try:
                 self._learn(checked)
                 if self._evidence is not None:
                     self._evidence = self._evidence.add(checked.states, checked.actions)
                 self.episodes_seen += 1
             except BaseException:
+                random = self._random_before
                 for name in self.__dict__.keys() - before.keys():
                     del self.__dict__[name]
                 self.__dict__.update(before)
-                self._rng.bit_generator.state = random
+                if random is not None:
+                    self._generator.bit_generator.state = random
                 raise
 
-    @contextmanager
-    def _exclusive(self) -> Iterator[None]:
+    def _exclusive(self) -> _Exclusive:
         """Refuse all other threads until this is over."""
-        token = object()
-        try:
-            # One atomic operation, so that of two threads only one gets through; not a lock, which could not be copied.
-            if self.__dict__.setdefault("_busy", token) is not token:
-                raise self._in_use()
-            yield
-        finally:
-            if self.__dict__.get("_busy") is token:
-                del self.__dict__["_busy"]
+        return _Exclusive(self)
 
     def skip(self, index: int | None = None) -> None:
         """Say that an episode was played and cannot be learned from: its record was lost, or an update failed on it.
@@ -241,7 +243,7 @@ class Learner(ABC):
         return {
             "episodes_seen": self.episodes_seen,
             "skipped": self.skipped,
-            "random": self._rng.bit_generator.state,
+            "random": self._generator.bit_generator.state,
             "policy": self._layers.flatten(self.policy),
             "state": self._state(),
             "evidence": None if self._evidence is None else self._evidence.tree(),
@@ -262,7 +264,7 @@ class Learner(ABC):
             if self._evidence.episodes != self.episodes_seen:
                 raise ValueError(f"its evidence is of {self._evidence.episodes} episodes")
         self._set_policy(policy)
-        self._rng.bit_generator.state = state["random"]
+        self._generator.bit_generator.state = state["random"]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the learner to one file; the previous file stays until the new one is on the disk."""
@@ -283,6 +285,28 @@ class Learner(ABC):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._problem!r}, episodes={self.episodes}, episodes_seen={self.episodes_seen})"
+
+
+class _Exclusive:
+    """What :meth:`Learner._exclusive` returns: a context manager without the cost of a generator."""
+
+    __slots__ = ("_learner",)
+
+    def __init__(self, learner: Learner) -> None:
+        self._learner = learner
+
+    def __enter__(self) -> None:
+        try:
+            # One atomic operation, so that of two threads only one gets through; not a lock, which could not be copied.
+            if self._learner.__dict__.setdefault("_busy", self) is not self:
+                raise self._learner._in_use()
+        except BaseException:  # an interrupt may come right after that operation
+            self.__exit__()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        if self._learner.__dict__.get("_busy") is self:
+            del self._learner.__dict__["_busy"]
 
 
 def load_learner(path: str | os.PathLike[str]) -> Learner:

@@ -65,10 +65,8 @@ class LinearMixtureReps(RepsLearner[Regression]):
             )
         # Static parts of the sets, and the place of the terminal layer, whose parameter nobody needs.
         features, horizon, dim = problem.features, problem.horizon, problem.dim
-        self._last_centre, self._last_gram = np.zeros(dim), np.eye(dim)
-        self._ellipsoids = EllipsoidSet(
-            features, [self._last_centre] * horizon, [self._last_gram] * horizon, 0.0, simplex
-        )
+        self._last_centre, self._last_gram = np.zeros((1, dim)), np.eye(dim)[None]
+        self._ellipsoids = EllipsoidSet(features, [np.zeros(dim)] * horizon, [np.eye(dim)] * horizon, 0.0, simplex)
 
     # ---------------------------------------------------------------------------- the parts
 
@@ -77,8 +75,8 @@ class LinearMixtureReps(RepsLearner[Regression]):
         """lambda_k."""
 
     @abstractmethod
-    def _radius(self, estimate: RidgeEstimate, h: int, k: int) -> float:
-        """beta_k of layer h, before ``radius_scale``."""
+    def _radii(self, estimate: RidgeEstimate, k: int) -> list[float]:
+        """beta_k of layers 0..H-2, before ``radius_scale``."""
 
     def _empty_estimator(self) -> Regression:
         sums = self._sums_class.empty(self._layers.horizon, self._problem.dim)
@@ -89,9 +87,9 @@ class LinearMixtureReps(RepsLearner[Regression]):
         radii = self._radii_of(estimate, k)
         if self.geometry == "ellipsoid":
             return self._ellipsoids.with_estimate(
-                [*estimate.centres, self._last_centre],
-                [*estimate.grams, self._last_gram],
-                np.append(radii, 0.0),
+                np.concatenate((estimate.centres, self._last_centre)),
+                np.concatenate((estimate.grams, self._last_gram)),
+                np.array([*radii, 0.0]),
             )
         return self._boxes(estimate, radii)
 
@@ -127,8 +125,7 @@ class LinearMixtureReps(RepsLearner[Regression]):
         return self._enlargement * self._radii_of(self.estimate, self.episodes_seen + 1)
 
     def _radii_of(self, estimate: RidgeEstimate, k: int) -> FloatArray:
-        layers = range(self._layers.horizon - 1)
-        return self.radius_scale * np.array([self._radius(estimate, h, k) for h in layers])
+        return self.radius_scale * np.array(self._radii(estimate, k))
 
     # -------------------------------------------------------------------------- persistence
 

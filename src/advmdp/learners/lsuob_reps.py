@@ -63,18 +63,13 @@ class LsuobReps(LinearMixtureReps):
         assert self.lam is not None
         return self.lam
 
-    def _radius(self, estimate: RidgeEstimate, h: int, k: int) -> float:
-        return radii.scalar(
-            estimate.log_determinants[h],
-            max(1, self._layers.horizon - 1),
-            self._problem.dim,
-            self._regularisation(k),
-            self.zeta,
-            self._problem.bound,
-        )
+    def _radii(self, estimate: RidgeEstimate, k: int) -> list[float]:
+        layers, dim, bound = max(1, self._layers.horizon - 1), self._problem.dim, self._problem.bound
+        lam, values = self._regularisation(k), estimate.log_determinants.tolist()
+        return [radii.scalar(value, layers, dim, lam, self.zeta, bound) for value in values]
 
     def _estimator_with(self, episode: CheckedEpisode) -> Regression:
         sums = self._estimator.sums
         assert isinstance(sums, OneNextState)
-        grown = sums.add(self._problem.features, episode.states, episode.actions, self._estimator.estimate)
+        grown = sums.add(self._problem, episode.states, episode.actions, self._estimator.estimate)
         return self._with_estimate(grown, self.episodes_seen + 2)

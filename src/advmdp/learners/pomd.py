@@ -10,7 +10,7 @@ from advmdp.episodes import CheckedEpisode
 from advmdp.layered import FloatArray
 from advmdp.learners.policy_optimisation import CountingPolicyOptimisation, extreme_values
 from advmdp.registry import register_learner
-from advmdp.solvers import upper_occupancy
+from advmdp.solvers.occupancy_bounds import visited_upper_occupancy
 
 
 @register_learner("pomd")
@@ -47,8 +47,7 @@ class Pomd(CountingPolicyOptimisation):
 
     def _evaluate(self, episode: CheckedEpisode) -> FloatArray:
         layers = self._layers
-        visited = np.column_stack([np.arange(layers.horizon), episode.states])
-        upper = upper_occupancy(self._set, self.policy, visited)
+        upper = visited_upper_occupancy(self._set, self._flat_policy, episode.states)
         estimate = np.zeros(layers.n_pairs)
         estimate[episode.pairs] = episode.losses / (upper * self._flat_policy[episode.pairs] + self.exploration)
         return layers.flatten(extreme_values(self._set, self.policy, layers.split(estimate), maximise=False))

@@ -21,7 +21,8 @@ from advmdp.errors import InvalidSpecError
 from advmdp.layered import FloatArray, LayeredMDP, Layers, TabularModel
 from advmdp.learners.base import Learner
 from advmdp.occupancy import condition
-from advmdp.solvers import MirrorStep, mirror_descent_step, upper_occupancy
+from advmdp.solvers import MirrorStep, mirror_descent_step
+from advmdp.solvers.occupancy_bounds import visited_upper_occupancy
 
 Estimator = TypeVar("Estimator")
 
@@ -110,13 +111,12 @@ class RepsLearner(Learner, Generic[Estimator]):
 
     def _advance(self, confidence_set: ConfidenceSet, estimate: FloatArray) -> None:
         """From q_k to q_{k+1} over P_{k+1}, and to its policy."""
-        layers = self._layers
         step = mirror_descent_step(
             confidence_set,
-            self.q,
-            layers.split(estimate),
+            None,
+            estimate,
             self.step_size,
-            log_q=layers.split(self._log_q),
+            log_q=self._log_q,
             entropy=self.entropy,
             kernels=self._kernels,
             warm=self._warm,
@@ -125,15 +125,14 @@ class RepsLearner(Learner, Generic[Estimator]):
 
     def _estimated_losses(self, episode: CheckedEpisode) -> FloatArray:
         """lhat_k, flat, from the set and the policy that episode k was played with."""
-        visited = np.column_stack([np.arange(self._layers.horizon), episode.states])
-        upper = upper_occupancy(self._set, self.policy, visited)
+        upper = visited_upper_occupancy(self._set, self._flat_policy, episode.states)
         estimate = np.zeros(self._layers.n_pairs)
         estimate[episode.pairs] = episode.losses / (self._flat_policy[episode.pairs] * upper + self.exploration)
         return estimate
 
     def _take(self, step: MirrorStep) -> None:
         self.last_step = step
-        self._log_q = self._layers.flatten(step.log_q)
+        self._log_q = step.flat.log_q
         self._warm = step.warm
         if self.entropy == "triples":
             self._kernels = step.kernels

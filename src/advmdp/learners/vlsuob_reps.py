@@ -82,21 +82,21 @@ class VlsuobReps(LinearMixtureReps):
             return 1.0
         return radii.growing_regularisation(k, self._layers.n_states, self._problem.dim)
 
-    def _radius(self, estimate: RidgeEstimate, h: int, k: int) -> float:
+    def _radii(self, estimate: RidgeEstimate, k: int) -> list[float]:
         horizon, dim = self._layers.horizon, self._problem.dim
-        lam, bound = self._regularisation(k), self._problem.bound
+        lam, bound, values = self._regularisation(k), self._problem.bound, estimate.log_determinants.tolist()
         if self.radius in ("paper", "paper-uniform"):
             form = radii.paper if self.radius == "paper" else radii.paper_uniform
-            return form(k, self._layers.n_states, horizon, dim, lam, self.zeta, bound)
+            return [form(k, self._layers.n_states, horizon, dim, lam, self.zeta, bound)] * (horizon - 1)
         if self.radius == "determinant":
-            return radii.determinant(estimate.log_determinants[h], horizon, dim, lam, self.zeta, bound)
+            return [radii.determinant(value, horizon, dim, lam, self.zeta, bound) for value in values]
         # The failure probability is shared by the H - 1 layers that are regressed.
-        return radii.joint(estimate.log_determinants[h], max(1, horizon - 1), dim, lam, self.zeta, bound)
+        return [radii.joint(value, max(1, horizon - 1), dim, lam, self.zeta, bound) for value in values]
 
     def _estimator_with(self, episode: CheckedEpisode) -> Regression:
         sums = self._estimator.sums
         assert isinstance(sums, AllNextStates)
-        grown = sums.add(self._problem.features, episode.states, episode.actions)
+        grown = sums.add(self._problem, episode.states, episode.actions)
         return self._with_estimate(grown, self.episodes_seen + 2)
 
 

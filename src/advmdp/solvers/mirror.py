@@ -11,6 +11,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +25,9 @@ from advmdp.solvers.layout import make_layout
 from advmdp.solvers.presolve import EMPTY_MARGIN
 from advmdp.solvers.problem import (
     Answer,
+    FlatTables,
     Problem,
+    Tables,
     flatten,
     kept_active,
     kept_rows,
@@ -32,6 +35,8 @@ from advmdp.solvers.problem import (
     publish,
     reproducer,
     require_rows,
+    split_kernels,
+    split_pairs,
 )
 
 Floats = NDArray[np.float64]
@@ -75,25 +80,40 @@ _CHAIN = (
 _WARM = _Attempt("warm", -14.0, False, False, 40, 0.1)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class MirrorStep:
     """The new occupancy measure with its certificate.
 
     ``q`` and ``log_q``: lists over layers of (S_h, A); q is the occupancy measure of its policy under ``kernels``,
-    which lie in the set.  ``log_q`` is meaningful where q has underflowed.  ``value`` is the objective at q, which
-    exceeds the minimum by at most ``gap``; ``residual`` bounds the error of stationarity in log q, over all pairs.
-    ``warm`` may be handed to the next step.
+    which lie in the set.  ``log_q`` is meaningful where q has underflowed.  ``flat`` has the same three in one vector
+    each.  ``value`` is the objective at q, which exceeds the minimum by at most ``gap``; ``residual`` bounds the error
+    of stationarity in log q, over all pairs.  ``warm`` may be handed to the next step.
     """
 
-    q: list[Floats]
-    log_q: list[Floats]
-    kernels: list[Floats]
+    flat: FlatTables
+    layer_sizes: tuple[int, ...]
+    n_actions: int
     value: float
     gap: float
     residual: float
     iterations: int
     status: str
     warm: Warm
+
+    @cached_property
+    def q(self) -> list[Floats]:
+        """The occupancy measure."""
+        return split_pairs(self.flat.q, self.layer_sizes, self.n_actions)
+
+    @cached_property
+    def log_q(self) -> list[Floats]:
+        """Its logarithm."""
+        return split_pairs(self.flat.log_q, self.layer_sizes, self.n_actions)
+
+    @cached_property
+    def kernels(self) -> list[Floats]:
+        """Kernels of the set that it comes from."""
+        return split_kernels(self.flat.kernels, self.layer_sizes, self.n_actions)
 
 
 class SolverError(RuntimeError):
@@ -112,11 +132,11 @@ class SolverError(RuntimeError):
 
 def mirror_descent_step(
     confidence_set: ConfidenceSet,
-    q: Sequence[ArrayLike] | None,
-    loss: Sequence[ArrayLike],
+    q: Tables | None,
+    loss: Tables,
     step_size: float,
     *,
-    log_q: Sequence[ArrayLike] | None = None,
+    log_q: Tables | None = None,
     entropy: str = "pairs",
     kernels: Sequence[ArrayLike] | None = None,
     warm: Mapping[str, Floats] | None = None,
@@ -125,8 +145,9 @@ def mirror_descent_step(
     """argmin over occupancy measures q' of the set of ``step_size <q', loss> + KL(q' || q)``.
 
     ``q`` is given by itself or, where its values may leave the range of floating point, by ``log_q`` (which
-    takes precedence).  ``entropy="pairs"`` compares occupancies of (s, a); ``"triples"`` those of (s, a, s'), and needs
-    the previous ``kernels``.  ``warm`` is that of an earlier step on a set of the same shape: it saves iterations and
+    takes precedence); tables may also come as one flat vector over pairs.  ``entropy="pairs"`` compares occupancies of
+    (s, a); ``"triples"`` those of (s, a, s'), and needs the previous ``kernels``.  ``warm`` is that of an earlier step
+    on a set of the same shape: it saves iterations and
     changes the answer only within the tolerance.  Raises :class:`SolverError` if no certified gap within ``tolerance``
     was found, and ``InvalidMDPError`` if the set has an empty pair.
     """
@@ -161,8 +182,8 @@ def mirror_descent_step(
             reproducer(confidence_set, problem, step_size),
         )
     return MirrorStep(
-        *publish(problem, answer), answer.value + problem.dropped_mass, answer.gap, answer.residual, answer.iterations,
-        answer.status, answer.warm,
+        publish(problem, answer), problem.full_sizes, problem.n_actions, answer.value + problem.dropped_mass,
+        answer.gap, answer.residual, answer.iterations, answer.status, answer.warm,
     )  # fmt: skip
 
 

@@ -89,10 +89,10 @@ def extreme_rows(confidence_set: ConfidenceSet, layer: int, values: Floats, *, m
     means = np.empty(max(sizes) * n_actions)
     _backward(
         _row_data(confidence_set),
-        np.array(sizes, dtype=np.int64),
+        confidence_set.size_array,
         n_actions,
         np.zeros(sum(sizes) * n_actions),
-        np.concatenate(confidence_set.reachable),
+        confidence_set.flat_reachable,
         np.array([layer + 1]),
         layer,
         functions,
@@ -138,25 +138,38 @@ def _bounds(
                     f"target (layer {h}, state {s}) does not exist: layers 0 to "
                     f"{confidence_set.horizon - 1} have {sizes[:-1]} states"
                 )
-    functions = np.zeros((len(wanted), max(sizes)))
-    functions[np.arange(len(wanted)), wanted[:, 1]] = sign
-    _backward(
-        _row_data(confidence_set),
-        np.array(sizes, dtype=np.int64),
-        n_actions,
-        _flat(policy),
-        np.concatenate(confidence_set.reachable),
-        np.ascontiguousarray(wanted[:, 0]),
-        0,
-        functions,
-        np.empty(max(sizes) * n_actions),
-    )
-    bounds = (sign * functions[:, 0]).clip(0.0, 1.0)
-    if np.isnan(bounds).any():
-        _raise_empty(confidence_set)
+    bounds = _extreme(confidence_set, _flat(policy), np.ascontiguousarray(wanted[:, 0]), wanted[:, 1], sign)
     if targets is not None:
         return bounds
     return np.split(bounds, np.cumsum(sizes[:-2]))
+
+
+def visited_upper_occupancy(confidence_set: ConfidenceSet, policy: Floats, states: Integers) -> Floats:
+    """:func:`upper_occupancy` of one state per layer 0..H-1, from a flat policy, both trusted to be of the right shape:
+    what a learner calls."""
+    return _extreme(confidence_set, policy, np.arange(len(states)), states, 1.0)
+
+
+def _extreme(confidence_set: ConfidenceSet, policy: Floats, layers: Integers, states: Integers, sign: float) -> Floats:
+    """sign times the largest mean of sign times the indicator of each of some states."""
+    widest = max(confidence_set.layer_sizes)
+    functions = np.zeros((len(states), widest))
+    functions[np.arange(len(states)), states] = sign
+    _backward(
+        _row_data(confidence_set),
+        confidence_set.size_array,
+        confidence_set.n_actions,
+        policy,
+        confidence_set.flat_reachable,
+        layers,
+        0,
+        functions,
+        np.empty(widest * confidence_set.n_actions),
+    )
+    bounds: Floats = sign * functions[:, 0]
+    if np.isnan(bounds).any():
+        _raise_empty(confidence_set)
+    return bounds.clip(0.0, 1.0)
 
 
 def _raise_empty(confidence_set: ConfidenceSet) -> None:

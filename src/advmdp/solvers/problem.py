@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,8 @@ from advmdp.solvers.layout import view2
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+#: (S_h, A) for each layer, or all of them in one flat vector over pairs.
+Tables = Sequence[ArrayLike] | Floats
 
 
 class Problem(NamedTuple):
@@ -32,6 +35,14 @@ class Problem(NamedTuple):
     kept: list[NDArray[np.intp]] | None  # reachable states per layer, or None if all are
     full_sizes: tuple[int, ...]
     dropped_mass: float  # what q had on the states left out: the divergence counts it
+
+
+class FlatTables(NamedTuple):
+    """q, log q and kernels over all states, each layer in C order of (state, action[, next state])."""
+
+    q: Floats
+    log_q: Floats
+    kernels: Floats  # without those of the last layer, which are ones
 
 
 class Answer(NamedTuple):
@@ -50,9 +61,9 @@ class Answer(NamedTuple):
 
 def flatten(
     confidence_set: ConfidenceSet,
-    q: Sequence[ArrayLike] | None,
-    log_q: Sequence[ArrayLike] | None,
-    loss: Sequence[ArrayLike],
+    q: Tables | None,
+    log_q: Tables | None,
+    loss: Tables,
     step_size: float,
 ) -> Problem:
     """The tables of a step, checked, as vectors over the blocks of reachable states."""
@@ -86,8 +97,12 @@ def flatten(
     return problem
 
 
-def _flat(name: str, tables: Sequence[ArrayLike], sizes: tuple[int, ...], n_actions: int) -> Floats:
-    """Tables (S_h, A) of all layers, one after the other."""
+def _flat(name: str, tables: Tables, sizes: tuple[int, ...], n_actions: int) -> Floats:
+    """Tables (S_h, A) of all layers, one after the other; what is one flat vector already is taken as it is."""
+    if isinstance(tables, np.ndarray) and tables.ndim == 1 and tables.dtype == np.float64:
+        if tables.shape[0] != n_actions * sum(sizes[:-1]):
+            raise InvalidMDPError(f"{name} has {len(tables)} entries; this set needs {n_actions * sum(sizes[:-1])}")
+        return tables
     if len(tables) != len(sizes) - 1:
         raise InvalidMDPError(f"{name} has {len(tables)} layers; this set needs {len(sizes) - 1}")
     arrays = [np.asarray(table, dtype=np.float64) for table in tables]
@@ -157,38 +172,51 @@ def reproducer(confidence_set: ConfidenceSet, problem: Problem, step_size: float
     return saved
 
 
-def publish(problem: Problem, answer: Answer) -> tuple[list[Floats], list[Floats], list[Floats]]:
-    """(q, log q, kernels), copied out of the working memory into tables over all states."""
+def publish(problem: Problem, answer: Answer) -> FlatTables:
+    """What was found, copied out of the working memory into tables over all states."""
     sizes, A = problem.sizes, problem.n_actions
     blocks = answer.q.shape[0]
     out = np.empty(answer.kernels.shape[0] + 2 * blocks)
     _unpack(np.array(sizes), A, answer.q, answer.log_q, answer.kernels, out)
-    q, log_q, kernels = [], [], []
-    at_block, at_entry = 0, 2 * blocks
-    for h in range(len(sizes) - 1):
-        n, m = sizes[h], sizes[h + 1]
-        N = n * A
-        q.append(out[at_block : at_block + N].reshape(n, A))
-        log_q.append(out[blocks + at_block : blocks + at_block + N].reshape(n, A))
-        at_block += N
-        if h < len(sizes) - 2:
-            kernels.append(out[at_entry : at_entry + N * m].reshape(n, A, m))
-            at_entry += N * m
-        else:
-            kernels.append(np.ones((n, A, 1)))
-    if problem.kept is not None:
-        full = problem.full_sizes
-        for h, states in enumerate(problem.kept[:-1]):
-            here = q[h], log_q[h], kernels[h]
-            q[h] = np.zeros((full[h], A))
-            log_q[h] = np.full((full[h], A), -np.inf)
-            # A state that no kernel of the set reaches: its rows matter to nobody, and are uniform.
-            kernels[h] = np.full((full[h], A, full[h + 1]), 1.0 / full[h + 1])
-            q[h][states], log_q[h][states] = here[0], here[1]
-            rows = np.zeros((len(states), A, full[h + 1]))
-            rows[:, :, problem.kept[h + 1]] = here[2]
-            kernels[h][states] = rows
-    return q, log_q, kernels
+    found = FlatTables(out[:blocks], out[blocks : 2 * blocks], out[2 * blocks :])
+    if problem.kept is None:
+        return found
+    full = problem.full_sizes
+    order = _order_of(full, A, problem.kept)
+    # The order of the blocks, a-major, is that of the answer itself.
+    q, log_q = np.zeros(A * sum(full[:-1])), np.full(A * sum(full[:-1]), -np.inf)
+    q[order], log_q[order] = answer.q, answer.log_q
+    tables = [np.empty(0)]
+    for states, nexts, n, m, kept in zip(
+        problem.kept, problem.kept[1:], full, full[1:-1], split_kernels(found.kernels, sizes, A), strict=False
+    ):
+        # A state that no kernel of the set reaches: its rows matter to nobody, and are uniform.
+        table = np.full((n, A, m), 1.0 / m)
+        rows = np.zeros((len(states), A, m))
+        rows[:, :, nexts] = kept
+        table[states] = rows
+        tables.append(table.ravel())
+    return FlatTables(q, log_q, np.concatenate(tables))
+
+
+def split_pairs(flat: Floats, sizes: tuple[int, ...], n_actions: int) -> list[Floats]:
+    """Tables (S_h, A) of all layers, read-only."""
+    flat = flat.view()
+    flat.flags.writeable = False
+    ends = np.cumsum(sizes[:-1]) * n_actions
+    return [flat[end - n * n_actions : end].reshape(n, n_actions) for n, end in zip(sizes, ends.tolist(), strict=False)]
+
+
+def split_kernels(flat: Floats, sizes: tuple[int, ...], n_actions: int) -> list[Floats]:
+    """Tables (S_h, A, S_{h+1}) of all layers, read-only, the ones of the last among them."""
+    flat = flat.view()
+    flat.flags.writeable = False
+    tables, start = [], 0
+    for n, m in pairwise(sizes[:-1]):
+        end = start + n * n_actions * m
+        tables.append(flat[start:end].reshape(n, n_actions, m))
+        start = end
+    return [*tables, np.ones((sizes[-2], n_actions, 1))]
 
 
 @kernel

@@ -58,10 +58,10 @@ def reduce_ellipsoid(confidence_set: EllipsoidSet) -> ReducedEllipsoid:
     if total:
         _reduce_layers(
             confidence_set.flat_features,
-            np.array(sizes, dtype=np.int64),
+            confidence_set.size_array,
             n_actions,
-            np.array(confidence_set.centres),
-            np.array(confidence_set.grams),
+            np.asarray(confidence_set.centres),
+            np.asarray(confidence_set.grams),
             confidence_set.radius,
             confidence_set.simplex,
             *reduced,

@@ -8,15 +8,16 @@ so that V = 0 is a good start.  Steps that are too large for this, and masses th
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from advmdp._compiled import kernel
+from advmdp._compiled import inner_kernel, kernel
 from advmdp.confidence import KnownKernels
 from advmdp.occupancy import condition
-from advmdp.solvers import tridiagonal
+from advmdp.solvers import sparse, tridiagonal
 from advmdp.solvers.mirror import LARGEST_RESIDUAL, mirror_descent_step
 
 Floats = NDArray[np.float64]
@@ -28,6 +29,8 @@ BALANCE = 1e-9
 ITERATIONS = 30
 # Masses below this are not for products and quotients of floating-point numbers.
 LEAST_MASS = 1e-200
+# Newton's systems are factored entry by entry where that takes at most so many products, otherwise in dense blocks.
+MOST_PRODUCTS = 30_000
 
 
 class FlatStep(NamedTuple):
@@ -42,15 +45,23 @@ class FlatStep(NamedTuple):
     status: str
 
 
-class _Sparse(NamedTuple):
+class _Kernels(NamedTuple):
     """The kernels by rows: entries ``row_at[b]`` to ``row_at[b + 1]`` are those of pair b."""
 
     row_at: Integers
     following: Integers  # state, counted through all layers
-    probability: Floats
     sizes: Integers
+    reachable: Integers
+    probability: Floats
     n_actions: int
-    reachable: NDArray[np.bool_]
+
+
+class _Blocks(NamedTuple):
+    """Where the blocks of :mod:`advmdp.solvers.tridiagonal` lie."""
+
+    diag_at: Integers
+    off_at: Integers
+    state_at: Integers
 
 
 class _Memory(NamedTuple):
@@ -60,12 +71,10 @@ class _Memory(NamedTuple):
     outflow: Floats
     shift: Floats  # pairs: V(s) - cost - P.V
     mass: Floats  # pairs
+    entries: Floats  # of the system, if it is sparse; otherwise:
     diag: Floats
     off: Floats
     scratch: Floats  # as long as the longest part of off
-    diag_at: Integers
-    off_at: Integers
-    state_at: Integers
 
 
 class RepeatedStep:
@@ -74,7 +83,7 @@ class RepeatedStep:
     def __init__(self, confidence_set: KnownKernels) -> None:
         self._set = confidence_set
         sizes, n_actions = confidence_set.layer_sizes, confidence_set.n_actions
-        state_at = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        state_at = np.concatenate([[0], np.cumsum(sizes)])
         row_at, following, probability = [0], [], []
         for h, table in enumerate(confidence_set.kernels):
             for row in table.reshape(-1, table.shape[2]):
@@ -83,50 +92,77 @@ class RepeatedStep:
                 following.append(state_at[h + 1] + entries)
                 probability.append(row[entries] / row.sum())
                 row_at.append(row_at[-1] + entries.size)
-        self._kernels = _Sparse(
-            np.array(row_at, dtype=np.int64), np.concatenate(following).astype(np.int64),
-            np.concatenate(probability), np.array(sizes[:-1], dtype=np.int64), n_actions,
-            np.concatenate(confidence_set.reachable),
-        )  # fmt: skip
-        n = np.array(sizes[:-1])
-        diag_at, off_at = (
-            np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64) for lengths in (n * n, n[:-1] * n[1:])
-        )
         states, pairs = int(state_at[-1]), len(row_at) - 1
-        self._memory = _Memory(
-            np.zeros(states), np.zeros(states), np.zeros(states), np.zeros(states), np.zeros(pairs), np.zeros(pairs),
-            np.zeros(diag_at[-1]), np.zeros(off_at[-1]), np.zeros(int(n.max()) ** 2), diag_at, off_at, state_at,
-        )  # fmt: skip
+        pattern = sparse.find_pattern([rows.tolist() for rows in following], states - 1, n_actions, MOST_PRODUCTS)
+        n = np.array(sizes[:-1])
+        if pattern is None:
+            pattern = sparse.no_pattern()
+            lengths = (0, int((n * n).sum()), int((n[:-1] * n[1:]).sum()), int(n.max()) ** 2)
+        else:
+            lengths = (pattern.column.size, 0, 0, 0)
+        # One vector of each kind: a compiled function spends a fifth of a microsecond on every argument.
+        diag_at, off_at = (np.concatenate([[0], np.cumsum(part)]) for part in (n * n, n[:-1] * n[1:]))
+        memory = [np.zeros(size) for size in (states, states, states, states, pairs, pairs, *lengths)]
+        self._integers, self._integers_at = _pack(
+            [
+                row_at,
+                np.concatenate(following),
+                n,
+                np.concatenate(confidence_set.reachable),
+                *pattern,
+                diag_at,
+                off_at,
+                state_at,
+            ],
+            np.int64,
+        )
+        self._numbers, self._numbers_at = _pack([np.concatenate(probability), *memory], np.float64)
 
     def __call__(self, log_q: Floats, cost: Floats, tolerance: float = 1e-8) -> FlatStep:
         """The step from ``log_q``, which must be that of an occupancy measure of the kernels (-inf: unreachable)."""
         new_log_q, policy = np.empty_like(log_q), np.empty_like(log_q)
-        value, gap, residual, iterations = descend(self._kernels, log_q, cost, self._memory, new_log_q, policy)
+        value, gap, residual, iterations = descend(
+            self._integers, self._integers_at, self._numbers, self._numbers_at, self._set.n_actions, log_q, cost,
+            new_log_q, policy,
+        )  # fmt: skip
         if gap <= tolerance and residual <= LARGEST_RESIDUAL:
             return FlatStep(new_log_q, policy, value, gap, residual, iterations, "repeated")
         return self.cold(log_q, cost, tolerance)
 
     def cold(self, log_q: Floats, cost: Floats, tolerance: float = 1e-8) -> FlatStep:
         """The same step, from any positive ``log_q``, by the general solver."""
-        sizes, n_actions = self._set.layer_sizes, self._set.n_actions
-        ends = np.cumsum(np.array(sizes[:-1]) * n_actions)[:-1]
+        step = mirror_descent_step(self._set, None, cost, 1.0, log_q=log_q, tolerance=tolerance)
+        policy = np.empty_like(log_q)
+        condition(step.flat.log_q, self._set.n_actions, policy)
+        return FlatStep(step.flat.log_q, policy, step.value, step.gap, step.residual, step.iterations, step.status)
 
-        def tables(flat: Floats) -> list[Floats]:
-            return [part.reshape(-1, n_actions) for part in np.split(flat, ends)]
 
-        step = mirror_descent_step(self._set, None, tables(cost), 1.0, log_q=tables(log_q), tolerance=tolerance)
-        new_log_q = np.concatenate([table.ravel() for table in step.log_q])
-        policy = np.empty_like(new_log_q)
-        condition(new_log_q, n_actions, policy)
-        return FlatStep(new_log_q, policy, step.value, step.gap, step.residual, step.iterations, step.status)
+def _pack(parts: Sequence[ArrayLike], kind: Any) -> tuple[NDArray[Any], Integers]:
+    """All parts in one vector, and where each begins and the last ends."""
+    arrays = [np.asarray(part, dtype=kind).ravel() for part in parts]
+    return np.concatenate(arrays), np.concatenate([[0], np.cumsum([array.size for array in arrays])]).astype(np.int64)
 
 
 @kernel
 def descend(
-    kernels: _Sparse, log_q: Floats, cost: Floats, memory: _Memory, new_log_q: Floats, policy: Floats
-) -> tuple[float, float, float, int]:
+    integers: Integers, integers_at: Integers, numbers: Floats, numbers_at: Integers, n_actions: int, log_q: Floats,
+    cost: Floats, new_log_q: Floats, policy: Floats,
+) -> tuple[float, float, float, int]:  # fmt: skip
     """Newton's method from V = 0; (value, gap, residual, iterations), an infinite gap where it gave up."""
+    i, at = integers, integers_at
+    x, x_at = numbers, numbers_at
+    kernels = _Kernels(
+        i[at[0] : at[1]], i[at[1] : at[2]], i[at[2] : at[3]], i[at[3] : at[4]], x[x_at[0] : x_at[1]], n_actions
+    )
+    pattern = sparse.Pattern(i[at[4] : at[5]], i[at[5] : at[6]], i[at[6] : at[7]], i[at[7] : at[8]])
+    blocks = _Blocks(i[at[8] : at[9]], i[at[9] : at[10]], i[at[10] : at[11]])
+    memory = _Memory(
+        x[x_at[1] : x_at[2]], x[x_at[2] : x_at[3]], x[x_at[3] : x_at[4]], x[x_at[4] : x_at[5]], x[x_at[5] : x_at[6]],
+        x[x_at[6] : x_at[7]], x[x_at[7] : x_at[8]], x[x_at[8] : x_at[9]], x[x_at[9] : x_at[10]],
+        x[x_at[10] : x_at[11]],
+    )  # fmt: skip
     V, step, sizes = memory.V, memory.step, kernels.sizes
+    is_sparse = memory.entries.size > 0
     last = V.size - 1
     for s in range(V.size):
         V[s] = 0.0
@@ -141,15 +177,22 @@ def descend(
             break
         # A step with an old factorisation multiplies the imbalance by about what it was then.
         if not imbalance * factored_at <= enough:
-            assemble(kernels, memory)
-            tridiagonal.factor(sizes, memory.diag, memory.diag_at, memory.off, memory.off_at, memory.scratch)
+            if is_sparse:
+                assemble_sparse(kernels, pattern, memory)
+                sparse.factor(pattern, memory.entries)
+            else:
+                assemble(kernels, blocks, memory)
+                tridiagonal.factor(sizes, memory.diag, blocks.diag_at, memory.off, blocks.off_at, memory.scratch)
             factored_at = imbalance
         before = imbalance
         for s in range(last):
             step[s] = memory.inflow[s] - memory.outflow[s]
-        tridiagonal.solve(
-            sizes, memory.diag, memory.diag_at, memory.off, memory.off_at, memory.state_at, step
-        )  # fmt: skip
+        if is_sparse:
+            sparse.solve(pattern, memory.entries, step)
+        else:
+            tridiagonal.solve(
+                sizes, memory.diag, blocks.diag_at, memory.off, blocks.off_at, blocks.state_at, step
+            )  # fmt: skip
         for s in range(last):
             V[s] += step[s]
         imbalance = evaluate(kernels, log_q, cost, memory)
@@ -158,8 +201,8 @@ def descend(
     return np.nan, np.inf, np.inf, ITERATIONS
 
 
-@kernel
-def evaluate(kernels: _Sparse, log_q: Floats, cost: Floats, memory: _Memory) -> float:
+@inner_kernel
+def evaluate(kernels: _Kernels, log_q: Floats, cost: Floats, memory: _Memory) -> float:
     """Masses of the dual at V with their inflow and outflow; the largest relative imbalance (inf: masses too small)."""
     V, inflow, outflow = memory.V, memory.inflow, memory.outflow
     n_actions = kernels.n_actions
@@ -189,8 +232,8 @@ def evaluate(kernels: _Sparse, log_q: Floats, cost: Floats, memory: _Memory) -> 
     return imbalance
 
 
-@kernel
-def assemble(kernels: _Sparse, memory: _Memory) -> None:
+@inner_kernel
+def assemble(kernels: _Kernels, blocks: _Blocks, memory: _Memory) -> None:
     """The negated Hessian sum_b q_b (e_s - P_b)(e_s - P_b)', in blocks of layers.
 
     Unscaled: Cholesky's factorisation does not care, as long as no mass underflows.
@@ -203,12 +246,12 @@ def assemble(kernels: _Sparse, memory: _Memory) -> None:
         off[i] = 0.0
     for h in range(sizes.size):
         n = sizes[h]
-        here = memory.state_at[h]
+        here = blocks.state_at[h]
         there = here + n
         m = sizes[h + 1] if h + 1 < sizes.size else 0
         for s in range(n):
             # A state without mass keeps its price.
-            diag[memory.diag_at[h] + s * n + s] += (
+            diag[blocks.diag_at[h] + s * n + s] += (
                 memory.outflow[here + s] if kernels.reachable[here + s] else 1.0
             )  # fmt: skip
             for b in range((here + s) * n_actions, (here + s + 1) * n_actions):
@@ -220,15 +263,37 @@ def assemble(kernels: _Sparse, memory: _Memory) -> None:
                 for e in range(first, end):
                     t = kernels.following[e] - there
                     flow = mass * kernels.probability[e]
-                    off[memory.off_at[h] + s * m + t] -= flow
-                    row = memory.diag_at[h + 1] + t * m
+                    off[blocks.off_at[h] + s * m + t] -= flow
+                    row = blocks.diag_at[h + 1] + t * m
                     for f in range(e, end):
                         diag[row + kernels.following[f] - there] += flow * kernels.probability[f]
 
 
-@kernel
+@inner_kernel
+def assemble_sparse(kernels: _Kernels, pattern: sparse.Pattern, memory: _Memory) -> None:
+    """The same system by its entries, in the places that the pattern gives."""
+    n_actions, entries, place = kernels.n_actions, memory.entries, pattern.place
+    for i in range(entries.size):
+        entries[i] = 0.0
+    at = 0
+    for s in range(memory.outflow.size - 1):
+        # A state without mass keeps its price.
+        entries[pattern.row_at[s]] += memory.outflow[s] if kernels.reachable[s] else 1.0
+        for b in range(s * n_actions, (s + 1) * n_actions):
+            mass = memory.mass[b]
+            end = kernels.row_at[b + 1]
+            for e in range(kernels.row_at[b], end):
+                flow = mass * kernels.probability[e]
+                entries[place[at]] -= flow
+                at += 1
+                for f in range(e, end):
+                    entries[place[at]] += flow * kernels.probability[f]
+                    at += 1
+
+
+@inner_kernel
 def certify(
-    kernels: _Sparse, log_q: Floats, cost: Floats, memory: _Memory, new_log_q: Floats, policy: Floats
+    kernels: _Kernels, log_q: Floats, cost: Floats, memory: _Memory, new_log_q: Floats, policy: Floats
 ) -> tuple[float, float, float]:
     """Roll the policy of the dual's masses forward, so that flow holds exactly; (value, gap, residual).
 

@@ -33,6 +33,7 @@ from advmdp.solvers import tridiagonal
 from advmdp.solvers.entropic_rows import Groups, box_row, l1_row
 from advmdp.solvers.layout import Layout, make_layout, view2
 from advmdp.solvers.mirror import _LOCAL, LARGEST_RESIDUAL, MirrorStep, SolverError
+from advmdp.solvers.problem import FlatTables, Tables
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -116,25 +117,15 @@ class _Space:
         )  # fmt: skip
 
 
-def _flat_tables(name: str, tables: Sequence[ArrayLike], shapes: list[tuple[int, ...]]) -> Floats:
-    """Tables of all layers as one vector, their shapes checked."""
+def _flat_tables(name: str, tables: Tables, shapes: list[tuple[int, ...]]) -> Floats:
+    """Tables of all layers as one vector, their shapes checked; what is one flat vector already is taken as it is."""
+    if isinstance(tables, np.ndarray) and tables.dtype == np.float64 and tables.shape == (sum(map(prod, shapes)),):
+        return tables
     arrays = [np.asarray(table, dtype=np.float64) for table in tables]
     found = [array.shape for array in arrays]
     if found != shapes:
         raise InvalidMDPError(f"{name} has tables of shapes {found}; this set needs {shapes}")
     return np.concatenate([array.ravel() for array in arrays])
-
-
-def _tables(flat: Floats, shapes: list[tuple[int, ...]]) -> list[Floats]:
-    """The layers of a flat vector, in memory of their own."""
-    flat = flat.copy()
-    tables = []
-    start = 0
-    for shape in shapes:
-        end = start + prod(shape)
-        tables.append(flat[start:end].reshape(shape))
-        start = end
-    return tables
 
 
 def _problem(confidence_set: ConfidenceSet, log_q: Floats, cost: Floats, prior: Floats) -> _Problem:
@@ -594,11 +585,11 @@ def _maximise(problem: _Problem, space: _Space) -> tuple[int, float, float, floa
 
 def triples_step(
     confidence_set: ConfidenceSet,
-    q: Sequence[ArrayLike] | None,
-    loss: Sequence[ArrayLike],
+    q: Tables | None,
+    loss: Tables,
     step_size: float,
     *,
-    log_q: Sequence[ArrayLike] | None = None,
+    log_q: Tables | None = None,
     kernels: Sequence[ArrayLike] | None = None,
     warm: Mapping[str, Floats] | None = None,
     tolerance: float = 1e-8,
@@ -654,9 +645,9 @@ def triples_step(
             {"set": type(confidence_set).__name__, **problem._asdict()},
         )
     return MirrorStep(
-        q=_tables(memory.q, pairs),
-        log_q=_tables(memory.log_q, pairs),
-        kernels=_tables(point.p, triples),
+        FlatTables(memory.q.copy(), memory.log_q.copy(), point.p[: -prod(triples[-1])].copy()),
+        sizes,
+        n_actions,
         value=value,
         gap=gap,
         residual=residual,

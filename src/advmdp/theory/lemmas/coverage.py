@@ -70,10 +70,10 @@ def coverage_ratios(
             for k, (states, actions) in enumerate(play_estimators(mdp, episodes, rng), start=2):
                 # Episode k - 1 is in; the estimate is the one for episode k.
                 if all_next_states:
-                    every = every.add(mdp.features, states, actions)
+                    every = every.add(mdp.model, states, actions)
                     estimate = every.estimate(regularisation(k, mdp))
                 else:
-                    one = one.add(mdp.features, states, actions, estimate)
+                    one = one.add(mdp.model, states, actions, estimate)
                     estimate = one.estimate(regularisation(k, mdp))
                 lengths = parameter_errors(estimate, theta)
                 beta = [radius(k, float(value), mdp) for value in estimate.log_determinants]

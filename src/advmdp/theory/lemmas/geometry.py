@@ -25,7 +25,7 @@ def boundary_set(mdp: LinearMixtureMDP, episodes: int, rng: np.random.Generator)
     """
     sums = AllNextStates.empty(mdp.horizon, mdp.dim)
     for states, actions in play_estimators(mdp, episodes, rng):
-        sums = sums.add(mdp.features, states, actions)
+        sums = sums.add(mdp.model, states, actions)
     estimate = sums.estimate(1.0)
     radius = np.append(parameter_errors(estimate, np.array(mdp.theta[:-1])), 0.0)
     centres, grams = [*estimate.centres, np.zeros(mdp.dim)], [*estimate.grams, np.eye(mdp.dim)]

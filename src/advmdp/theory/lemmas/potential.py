@@ -87,8 +87,8 @@ def _gram_order(swapped: bool) -> Ratios:
             mdp = small_world(rng)
             one, every = OneNextState.empty(mdp.horizon, mdp.dim), AllNextStates.empty(mdp.horizon, mdp.dim)
             for states, actions in play_estimators(mdp, 40, rng):
-                one = one.add(mdp.features, states, actions, one.estimate(1.0))
-                every = every.add(mdp.features, states, actions)
+                one = one.add(mdp.model, states, actions, one.estimate(1.0))
+                every = every.add(mdp.model, states, actions)
             smaller, larger = one.estimate(1.0).grams, every.estimate(1.0).grams
             if swapped:
                 smaller, larger = larger, smaller
@@ -105,8 +105,8 @@ def _printed_sets_are_tighter() -> Refutation:
     n_states, horizon, dim, episodes, zeta = mdp.n_states, mdp.horizon, mdp.dim, 500, 0.05
     one, every = OneNextState.empty(horizon, dim), AllNextStates.empty(horizon, dim)
     for states, actions in play_estimators(mdp, episodes, rng):
-        one = one.add(mdp.features, states, actions, one.estimate(1.0))
-        every = every.add(mdp.features, states, actions)
+        one = one.add(mdp.model, states, actions, one.estimate(1.0))
+        every = every.add(mdp.model, states, actions)
     k = episodes + 1
     growing = radii.growing_regularisation(k, n_states, dim)
     widths = []
