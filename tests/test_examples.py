@@ -49,6 +49,38 @@ def test_the_pictures_of_the_documentation_are_those_of_the_gallery_and_small(tm
         assert difference < 0.5, f"{file.name} is out of date: python examples/gallery.py docs/worlds"
 
 
+def test_the_cases_of_the_guides_can_be_drawn_from_their_pages(tmp_path):
+    tables = example("guide_figures").main(tmp_path, length=60, seeds=2)
+    assert list(tables) == ["inventory", "routing"]
+    for name in tables:
+        assert (tmp_path / f"{name}.svg").read_text(encoding="utf-8").startswith("<?xml")
+        assert (EXAMPLES.parent / "docs" / "guides" / f"{name}.svg").stat().st_size < 150_000
+
+
+def test_the_tables_of_the_guides_are_those_that_the_script_prints():
+    """Of the ways that learn nothing, which cost no time; the others are in the same tables."""
+    script = example("guide_figures")
+    costs, _ = script.inventory(1500, learners=())
+    minutes, _ = script.routing(1500, ways=("uniform", "planner"))
+    for name, printed in {"inventory": script.table(costs, 3), "routing": script.table(minutes, 1)}.items():
+        page = (EXAMPLES.parent / "docs" / "guides" / f"{name}.md").read_text(encoding="utf-8")
+        for line in printed.splitlines():
+            assert line in page
+
+
+def test_the_routing_case_survives_a_line_that_a_crash_tore_off(tmp_path):
+    page = example("guide_figures").case("routing")
+    city = page["City"]()
+    page["dispatch"](tmp_path, city, 12)
+    journal = tmp_path / "journal.jsonl"
+    city.drive(page["start"](tmp_path).policy)  # lorry 12 is sent, and then the machine dies while it is written down
+    with open(journal, "a") as file:
+        file.write('{"index": 12, "pla')
+    learner = page["dispatch"](tmp_path, city, 20)
+    assert (learner.episodes_seen, learner.skipped) == (18, 2)  # number 7 had no record from the beginning
+    assert len(journal.read_text().splitlines()) == 20
+
+
 @pytest.mark.parametrize("name", sorted(path.stem for path in EXAMPLES.glob("*.py")))
 def test_every_example_is_run_here(name):
     assert f'example("{name}")' in Path(__file__).read_text(encoding="utf-8")
