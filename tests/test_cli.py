@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from advmdp.cli import app
 from advmdp.experiments import load, run_spec, work
+from advmdp.experiments.compare import ADVERSARIES, LEARNERS, WORLDS
 from advmdp.experiments.progress import display_for
 from advmdp.experiments.store import WritableStore
 from advmdp.experiments.sweep import Display
@@ -214,6 +215,20 @@ def test_help_has_an_example(command):
     result = invoke(command, "--help")
     assert result.exit_code == 0
     assert f"advmdp {command}" in result.output
+
+
+@pytest.mark.parametrize("command", ["", "compare", "run", "resume", "report", "list", "bounds", "verify"])
+def test_help_fits_eighty_columns_and_cuts_nothing_off(command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = invoke(*command.split(), "--help").output.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert not any("…" in line for line in lines)
+
+
+def test_help_of_compare_names_its_defaults():
+    text = " ".join(invoke("compare", "--help").output.split())
+    for name in (*WORLDS, *ADVERSARIES, *LEARNERS):
+        assert name in text
 
 
 def test_version():

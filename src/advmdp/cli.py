@@ -31,7 +31,6 @@ from advmdp.theory import bounds, lemmas
 QUICK_EPISODES, QUICK_SEEDS = 100, 2
 
 app = typer.Typer(
-    help="Online learning in adversarial Markov decision processes.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="markdown",
@@ -47,46 +46,87 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def main(
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print it.")
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.", metavar="")
     ] = False,
 ) -> None:
-    """Online learning in adversarial Markov decision processes."""
+    """Online learning in adversarial Markov decision processes: exact regret, the same losses for every learner.
+
+    To begin with:
+
+    - `advmdp compare --quick` plays six learners, prints a table and writes a report;
+    - `advmdp list` says which worlds, adversaries and learners there are, with their options;
+    - `advmdp run SPEC` does an experiment of yours (docs/experiments.md), `advmdp resume DIR` goes on with it.
+
+    Results go to folders in runs/. Exit codes: 0 done, 1 something failed (named at the end), 2 bad usage, 130 Ctrl-C.
+    """
 
 
 WorkersOption = Annotated[
     int | None,
     typer.Option(
-        "--workers", min=0, show_default=False, help="Cells at once; default: one per processor. 0: in this process."
+        "--workers",
+        min=0,
+        show_default=False,
+        metavar="N",
+        help="Cells at once; default: one per processor. 0: all in this process, for a debugger.",
     ),
 ]
-EngineOption = Annotated[Literal["local", "ray"], typer.Option("--engine", help="Processes of this machine, or Ray.")]
+EngineOption = Annotated[
+    Literal["local", "ray"],
+    typer.Option("--engine", metavar="NAME", help="`local` (processes of this machine) or `ray` (several machines)."),
+]
 AddressOption = Annotated[
     str | None,
-    typer.Option("--address", help="Of a Ray cluster; without, --engine ray starts one here.", show_default=False),
+    typer.Option(
+        "--address",
+        metavar="HOST:PORT",
+        help="Of a Ray cluster; without it, `--engine ray` starts one here.",
+        show_default=False,
+    ),
 ]
 CheckpointOption = Annotated[
-    float, typer.Option("--checkpoint-every", min=0.1, help="Seconds between checkpoints of a cell.")
+    float,
+    typer.Option(
+        "--checkpoint-every",
+        min=0.1,
+        metavar="SECONDS",
+        help="Between checkpoints of a cell: what `kill -9` can cost.",
+    ),
 ]
-QuietOption = Annotated[bool, typer.Option("--quiet", help="No progress.")]
-FormatOption = Annotated[str, typer.Option("--format", help="Of the report: html, pdf, png, csv, latex; with commas.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", help="No progress.", metavar="")]
+FormatOption = Annotated[
+    str, typer.Option("--format", metavar="NAMES", help="Of the report: html, pdf, png, csv, latex; with commas.")
+]
 
 
 @app.command("compare")
 def compare_command(
-    worlds_option: Annotated[str, typer.Option("--worlds", help="Names, separated by commas.")] = ",".join(WORLDS),
-    adversaries_option: Annotated[str, typer.Option("--adversaries", help="Names.")] = ",".join(ADVERSARIES),
-    learners_option: Annotated[str, typer.Option("--learners", help="Names.")] = ",".join(LEARNERS),
+    worlds_option: Annotated[
+        str, typer.Option("--worlds", metavar="NAMES", show_default=False, help="Separated by commas.")
+    ] = ",".join(WORLDS),
+    adversaries_option: Annotated[
+        str, typer.Option("--adversaries", metavar="NAMES", show_default=False, help="Separated by commas.")
+    ] = ",".join(ADVERSARIES),
+    learners_option: Annotated[
+        str, typer.Option("--learners", metavar="NAMES", show_default=False, help="Separated by commas.")
+    ] = ",".join(LEARNERS),
     episodes: Annotated[
-        int | None, typer.Option(min=1, help=f"Episodes per run, K; default {EPISODES}.", show_default=False)
+        int | None,
+        typer.Option(min=1, metavar="K", help=f"Episodes per run; default {EPISODES}.", show_default=False),
     ] = None,
     seeds: Annotated[
-        int | None, typer.Option(min=1, help=f"Runs with different seeds; default {SEEDS}.", show_default=False)
+        int | None,
+        typer.Option(min=1, metavar="N", help=f"Runs with different seeds; default {SEEDS}.", show_default=False),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder for the results; default: one for these options in runs/.", show_default=False),
+        typer.Option(
+            metavar="DIR", help="For the results; default: one for these options in runs/.", show_default=False
+        ),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help=f"{QUICK_EPISODES} episodes, {QUICK_SEEDS} seeds.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", metavar="", help=f"{QUICK_EPISODES} episodes, {QUICK_SEEDS} seeds.")
+    ] = False,
     workers: WorkersOption = None,
     engine: EngineOption = "local",
     address: AddressOption = None,
@@ -95,7 +135,16 @@ def compare_command(
 ) -> None:
     """Compare learners on worlds against the same losses: a table, a report, and the data.
 
-    Run again, it computes only what is missing. Exit code 1 if cells failed.
+    Prints regret against the best fixed policy in hindsight, with 95% intervals over seeds, and as ratios to `uniform`
+    and to `o-reps-bandit`, which knows the transition. The last line is the path of report.html.
+
+    Within a seed all learners meet the same losses and luck. Run again, it computes only what is missing; with more
+    seeds, only those. Ctrl-C writes checkpoints. Exit code 1 if cells failed.
+
+    By default:
+
+    - worlds random-mixture, frozen-lake and routing, with losses that are `switching`;
+    - learners vlsuob-reps, vlsuob-reps-tight, lsuob-reps, uob-reps, o-reps-bandit and uniform.
 
     Example: `advmdp compare --worlds grid,inventory --learners uniform,vlsuob-reps-tight --episodes 500`
     """
@@ -121,18 +170,27 @@ def compare_command(
 def run_command(
     spec_path: Annotated[Path, typer.Argument(metavar="SPEC", help="A TOML file; see docs/experiments.md.")],
     out: Annotated[
-        Path | None, typer.Option(help="Folder for the results; default: runs/NAME.", show_default=False)
+        Path | None,
+        typer.Option(metavar="DIR", help="For the results; default: runs/ and the name of SPEC.", show_default=False),
     ] = None,
     workers: WorkersOption = None,
     engine: EngineOption = "local",
     address: AddressOption = None,
     checkpoint_every: CheckpointOption = CHECKPOINT_EVERY,
     quiet: QuietOption = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the cells and an estimate of the time.")] = False,
-    small: Annotated[bool, typer.Option("--small", help="The spec's small variant, for a first look.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", metavar="", help="Only print the cells, and about how long.")
+    ] = False,
+    small: Annotated[
+        bool, typer.Option("--small", metavar="", help="The spec's small variant, for a first look.")
+    ] = False,
     formats: FormatOption = "html",
 ) -> None:
     """Run every cell of a spec that its folder does not hold yet, and write the report.
+
+    A spec combines worlds, adversaries, learners, options and seeds; each combination is a cell. Results do not depend
+    on the number of workers, the engine, or interruptions. A longer spec (more seeds, learners, worlds) adds to the
+    folder; one that contradicts it is refused, with the difference.
 
     Ctrl-C writes checkpoints and ends with exit code 130; the same command, or `advmdp resume`, goes on from there.
     Exit code 1 if cells failed, 2 if the spec makes no sense or contradicts the folder.
@@ -163,6 +221,9 @@ def resume_command(
 ) -> None:
     """Go on with an experiment: cells that were interrupted, failed, never began, or are damaged.
 
+    The folder holds the spec. Interrupted cells go on from their last checkpoint, and end with the same numbers as if
+    nothing had happened, bit for bit. The report is written again. Exit code 1 if cells failed.
+
     Example: `advmdp resume runs/radius`
     """
     wanted = _formats(formats)
@@ -178,6 +239,9 @@ def report_command(
 ) -> None:
     """Write the report of an experiment from what is there.
 
+    `html` is one page that needs no network, `DIR/report.html`; pdf and png are its figures, csv and latex its tables,
+    in `DIR/report/`. It may be asked for while the experiment runs; the page then says what is missing.
+
     Example: `advmdp report runs/radius --format html,pdf`
     """
     with _errors_explained():
@@ -189,7 +253,10 @@ def report_command(
 def list_command() -> None:
     """List worlds, adversaries, natural losses and learners with their options.
 
-    Example: `advmdp list`
+    Options are given as `option=default`; in a spec they go to `options`, in Python to `make_world`, `make_adversary`
+    and `make_learner`. What an option means is in the docstring (`help(...)`) and in docs/.
+
+    Example: `advmdp list | less`
     """
     console = Console()
     for registry in (worlds, adversaries, natural_losses, learners):
@@ -212,15 +279,17 @@ def list_command() -> None:
 
 @app.command("bounds")
 def bounds_command(
-    n_states: Annotated[int, typer.Option("--S", min=2, help="States, first and terminal one included.")],
-    n_actions: Annotated[int, typer.Option("--A", min=1, help="Actions.")],
-    horizon: Annotated[int, typer.Option("--H", min=1, help="Actions per episode.")],
-    episodes: Annotated[int, typer.Option("--K", min=1, help="Episodes.")],
-    dim: Annotated[int, typer.Option("--d", min=1, help="Coordinates of the features.")],
-    zeta: Annotated[float, typer.Option(help="Failure probability.")] = 0.05,
-    bound: Annotated[float, typer.Option("--B", help="Bound on the norm of the parameters.")] = 1.0,
+    n_states: Annotated[int, typer.Option("--S", metavar="N", min=2, help="States, first and terminal one included.")],
+    n_actions: Annotated[int, typer.Option("--A", metavar="N", min=1, help="Actions.")],
+    horizon: Annotated[int, typer.Option("--H", metavar="N", min=1, help="Actions per episode.")],
+    episodes: Annotated[int, typer.Option("--K", metavar="N", min=1, help="Episodes.")],
+    dim: Annotated[int, typer.Option("--d", metavar="N", min=1, help="Coordinates of the features.")],
+    zeta: Annotated[float, typer.Option(metavar="P", help="Failure probability.")] = 0.05,
+    bound: Annotated[float, typer.Option("--B", metavar="X", help="Bound on the norm of the parameters.")] = 1.0,
 ) -> None:
     """Print every proved regret bound for these sizes, and from which K on it says anything.
+
+    A bound above H K, the most that can be lost, says nothing; most need millions of episodes to fall below.
 
     Example: `advmdp bounds --S 20 --A 4 --H 5 --K 100000 --d 3`
     """
@@ -253,8 +322,8 @@ def bounds_command(
 
 @app.command("verify")
 def verify_command(
-    seed: Annotated[int, typer.Option(min=0, help="Of the simulated data.")] = 0,
-    quick: Annotated[bool, typer.Option("--quick", help="At most 20 trials each.")] = False,
+    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Of the simulated data.")] = 0,
+    quick: Annotated[bool, typer.Option("--quick", metavar="", help="At most 20 trials each.")] = False,
 ) -> None:
     """Check every lemma of the paper on simulated data, each beside a control that must fail.
 
