@@ -11,10 +11,6 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 os.environ.setdefault("MPLBACKEND", "Agg")
 
 import hashlib
-import platform
-import sys
-from collections import defaultdict
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -34,12 +30,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type=int,
         metavar="N",
         help="of the tests marked slow run only N, always the same ones (default: all of them)",
-    )
-    group.addoption(
-        "--result-table",
-        type=Path,
-        metavar="PATH",
-        help="write the outcome of every test file to PATH as a Markdown table",
     )
 
 
@@ -63,54 +53,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = slow - slow_sample(list(slow), size)
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left_out])
     items[:] = [item for item in items if item.nodeid not in left_out]
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    path = config.getoption("--result-table")
-    if path is not None:
-        path.write_text(result_table(terminalreporter.stats), encoding="utf-8")
-        terminalreporter.write_line(f"results written to {path}")
-
-
-OUTCOMES = ("passed", "failed", "error", "skipped", "xfailed", "xpassed")
-
-
-def result_table(stats: dict[str, list[pytest.TestReport]]) -> str:
-    """One row per test file and the reason of every skip, from the reports of pytest."""
-    counts: dict[str, dict[str, int]] = defaultdict(lambda: dict.fromkeys(OUTCOMES, 0))
-    seconds: dict[str, float] = defaultdict(float)
-    skips = []
-    for reports in stats.values():  # setup and teardown reports are filed under the empty key
-        for report in reports:
-            if isinstance(report, pytest.TestReport):
-                seconds[report.nodeid.split("::")[0]] += report.duration
-    for outcome in OUTCOMES:
-        for report in stats.get(outcome, []):
-            counts[report.nodeid.split("::")[0]][outcome] += 1
-            if outcome == "skipped" and isinstance(report.longrepr, tuple):
-                skips.append(f"- `{report.nodeid}`: {report.longrepr[2]}")
-    shown = [name for name in OUTCOMES if name in ("passed", "failed", "skipped") or stats.get(name)]
-    total = {name: sum(row[name] for row in counts.values()) for name in shown}
-
-    versions = ", ".join(f"{name} {version(name)}" for name in ("numpy", "scipy", "numba"))
-    lines = [
-        "# Test results",
-        "",
-        "Written by `make test-full`: every test, the slow ones included.",
-        f"Python {platform.python_version()} on {sys.platform} {platform.machine()}, {versions}.",
-        "Seconds include the compilation of kernels that a file is the first to use.",
-        "",
-        f"| File | {' | '.join(shown)} | seconds |",
-        f"|---|{'--:|' * (len(shown) + 1)}",
-    ]
-    for file in sorted(counts):
-        cells = " | ".join(str(counts[file][name]) for name in shown)
-        lines.append(f"| `{file}` | {cells} | {seconds[file]:.1f} |")
-    cells = " | ".join(str(total[name]) for name in shown)
-    lines.append(f"| all | {cells} | {sum(seconds.values()):.1f} |")
-    if skips:
-        lines += ["", "Skipped:", "", *sorted(skips)]
-    return "\n".join(lines) + "\n"
 
 
 @pytest.fixture(autouse=True)

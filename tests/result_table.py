@@ -1,0 +1,133 @@
+"""Writes docs/test-results.md from the JUnit files of one run of the tests, or of several pieces of one.
+
+    python -m tests.result_table docs/test-results.md results.xml [more.xml ...]
+
+Each file has the commit at which it was made for the name of its suite (see ``make test-full``).  Where a test is in
+several files the newest counts.  What is collected now and in none of them is listed as not run.
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from xml.etree import ElementTree
+
+OUTCOMES = ("passed", "failed", "error", "skipped", "xfailed")
+
+
+@dataclass(frozen=True)
+class Result:
+    """One test of one piece."""
+
+    outcome: str
+    seconds: float
+    piece: int
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One JUnit file."""
+
+    commit: str
+    started: str
+    results: dict[str, tuple[str, float, str]]
+
+    @classmethod
+    def read(cls, path: Path) -> Piece:
+        """Of a file that pytest wrote."""
+        (suite,) = ElementTree.parse(path).getroot().iter("testsuite")
+        results = {}
+        for case in suite.iter("testcase"):
+            outcome, reason = "passed", ""
+            for child in case:
+                if child.tag in ("failure", "error"):
+                    outcome = "failed" if child.tag == "failure" else "error"
+                elif child.tag == "skipped" and outcome == "passed":
+                    outcome = "xfailed" if child.get("type") == "pytest.xfail" else "skipped"
+                    reason = child.get("message", "")
+            name = f"{case.get('classname')}.{case.get('name')}"
+            results[name] = outcome, float(case.get("time", 0.0)), reason
+        return cls(suite.get("name", "?"), suite.get("timestamp", "?")[:16].replace("T", " "), results)
+
+
+def dotted(node_id: str) -> str:
+    """The name of a test in a JUnit file: ``tests/a/test_b.py::test_c[x]`` is ``tests.a.test_b.test_c[x]``."""
+    function, bracket, parameters = node_id.partition("[")
+    return function.replace(".py::", ".").replace("::", ".").replace("/", ".") + bracket + parameters
+
+
+def file_of(name: str) -> str:
+    """The file of a test, from its dotted name."""
+    module = re.match(r"[\w.]*?test_\w+(?=\.)", name)
+    assert module is not None, name
+    return module[0].replace(".", "/") + ".py"
+
+
+def table(pieces: Sequence[Piece], collected: Collection[str]) -> str:
+    """The page: pieces, one row per file, the reason of every skip, and what was not run."""
+    pieces = sorted(pieces, key=lambda piece: piece.started)
+    latest: dict[str, Result] = {}
+    for number, piece in enumerate(pieces, start=1):
+        latest |= {name: Result(found[0], found[1], number, found[2]) for name, found in piece.results.items()}
+    missing = Counter(file_of(name) for name in collected if name not in latest)
+    shown = [o for o in OUTCOMES if o in ("passed", "failed", "skipped") or o in {r.outcome for r in latest.values()}]
+    rows: dict[str, Counter[str]] = defaultdict(Counter)
+    seconds: Counter[str] = Counter()
+    sources: dict[str, set[int]] = defaultdict(set)
+    for name, result in latest.items():
+        file = file_of(name)
+        rows[file][result.outcome] += 1
+        seconds[file] += result.seconds
+        sources[file].add(result.piece)
+    versions = ", ".join(f"{name} {version(name)}" for name in ("numpy", "scipy", "numba"))
+    lines = [
+        "# Test results",
+        "",
+        "Written by `make test-full` (every test, the slow ones included) or from pieces of such a run by",
+        "`python -m tests.result_table`. Where a test is in several pieces the newest counts.",
+        f"Python {platform.python_version()} on {sys.platform} {platform.machine()}, {versions}.",
+        "Seconds are on the wall, the compilation of kernels that a file is the first to use included.",
+        "",
+        "| Piece | commit | started | tests | seconds |",
+        "|--:|---|---|--:|--:|",
+    ]
+    for number, piece in enumerate(pieces, start=1):
+        spent = sum(found[1] for found in piece.results.values())
+        lines.append(f"| {number} | {piece.commit} | {piece.started} | {len(piece.results)} | {spent:.0f} |")
+    lines += [
+        "",
+        f"| File | {' | '.join(shown)} | not run | seconds | pieces |",
+        f"|---|{'--:|' * (len(shown) + 2)}---|",
+    ]
+    for file in sorted(rows.keys() | missing.keys()):
+        cells = " | ".join(str(rows[file][outcome]) for outcome in shown)
+        origin = ", ".join(map(str, sorted(sources[file])))
+        lines.append(f"| `{file}` | {cells} | {missing[file]} | {seconds[file]:.1f} | {origin} |")
+    total = Counter(result.outcome for result in latest.values())
+    cells = " | ".join(str(total[outcome]) for outcome in shown)
+    lines.append(f"| all | {cells} | {missing.total()} | {seconds.total():.1f} | |")
+    for title, outcomes in (("Failed", ("failed", "error")), ("Skipped", ("skipped",))):
+        named = [f"- `{name}`: {r.reason}".rstrip(": ") for name, r in latest.items() if r.outcome in outcomes]
+        lines += ["", f"{title}:", "", *sorted(named)] if named else []
+    return "\n".join(lines) + "\n"
+
+
+def collect() -> set[str]:
+    """The dotted names of all tests that pytest finds now."""
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "--no-header", "-p", "no:cacheprovider"]
+    listing = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return {dotted(line) for line in listing.splitlines() if "::" in line}
+
+
+if __name__ == "__main__":
+    target, *files = map(Path, sys.argv[1:])
+    target.write_text(table([Piece.read(path) for path in files], collect()), encoding="utf-8")
+    print(f"results written to {target}")
