@@ -117,6 +117,7 @@ def play(
 ) -> Episode:
     """Play one episode: H actions drawn from the policy, H transitions from the kernels.
 
+    ``policy`` and ``losses`` are lists over layers of ``(S_h, A)``; the episode has arrays of shape (H,).
     Exactly 2 H numbers are drawn from ``rng``, whatever happens, so that two learners that are given equal
     generators meet the same luck.  The whole loss table is in the episode; a bandit learner ignores it.
     """

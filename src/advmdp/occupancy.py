@@ -35,7 +35,10 @@ def occupancy_measure(kernels: Kernels, policy: Sequence[ArrayLike]) -> list[Flo
 
 
 def policy_of(q: Sequence[ArrayLike]) -> list[FloatArray]:
-    """The policy pi(a | s) = q(s, a) / q(s) of an occupancy measure; uniform where q(s) is zero."""
+    """The policy pi(a | s) = q(s, a) / q(s) of an occupancy measure; uniform where q(s) is zero.
+
+    Both are lists over layers of ``(S_h, A)``.
+    """
     policy = []
     for entry in q:
         table = np.asarray(entry, dtype=np.float64)
@@ -46,7 +49,7 @@ def policy_of(q: Sequence[ArrayLike]) -> list[FloatArray]:
 
 
 def expected_loss(kernels: Kernels, policy: Sequence[ArrayLike], losses: Sequence[ArrayLike]) -> float:
-    """Expected loss of one episode, <q, l>."""
+    """Expected loss of one episode, <q, l>; ``policy`` and ``losses`` are lists over layers of ``(S_h, A)``."""
     layers, _, _ = _flat(kernels)
     q = layers.flatten(occupancy_measure(kernels, policy))
     return float(q @ _finite(layers, losses))
@@ -55,7 +58,8 @@ def expected_loss(kernels: Kernels, policy: Sequence[ArrayLike], losses: Sequenc
 def best_policy(kernels: Kernels, losses: Sequence[ArrayLike]) -> tuple[list[FloatArray], float]:
     """A deterministic policy with the smallest expected loss (ties: the lowest action), and that loss.
 
-    With losses summed over episodes this is the best fixed policy in hindsight.
+    ``losses`` and the policy are lists over layers of ``(S_h, A)``.  With losses summed over episodes this is the best
+    fixed policy in hindsight.
     """
     layers, data, offsets = _flat(kernels)
     flat = _finite(layers, losses)
@@ -65,20 +69,20 @@ def best_policy(kernels: Kernels, losses: Sequence[ArrayLike]) -> tuple[list[Flo
 
 
 def worst_policy(kernels: Kernels, losses: Sequence[ArrayLike]) -> tuple[list[FloatArray], float]:
-    """A deterministic policy with the largest expected loss, and that loss."""
+    """A deterministic policy with the largest expected loss, and that loss; shapes as for :func:`best_policy`."""
     negated = [-float_array(entry, f"losses[{h}]", InvalidMDPError) for h, entry in enumerate(losses)]
     policy, value = best_policy(kernels, negated)
     return policy, -value
 
 
 def uniform_policy(layer_sizes: Sequence[int], n_actions: int) -> list[FloatArray]:
-    """The policy that takes every action with the same probability."""
+    """The policy that takes every action with the same probability: a list over layers of ``(S_h, A)``."""
     layers = Layers(tuple(layer_sizes), n_actions)
     return layers.split(np.full(layers.n_pairs, 1.0 / n_actions))
 
 
 def random_policy(layer_sizes: Sequence[int], n_actions: int, rng: np.random.Generator) -> list[FloatArray]:
-    """A stochastic policy drawn uniformly from the simplex, independently in every state."""
+    """A policy drawn uniformly from the simplex in every state: a list over layers of ``(S_h, A)``."""
     layers = Layers(tuple(layer_sizes), n_actions)
     rows = rng.dirichlet(np.ones(n_actions), size=layers.n_pairs // n_actions)
     return layers.split(rows.ravel())

@@ -14,7 +14,7 @@ from advmdp.seeding import Stream, generator
 
 @register_adversary("fixed")
 class Fixed(Adversary):
-    """One table for all episodes: ``losses`` if given, else drawn uniformly from [0, 1]."""
+    """One table for all episodes: ``losses``, a list over layers of ``(S_h, A)``, or drawn uniformly from [0, 1]."""
 
     def __init__(
         self,

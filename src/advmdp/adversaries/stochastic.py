@@ -23,7 +23,7 @@ class Stochastic(Adversary):
     Parameters
     ----------
     means
-        Table of means in [0, 1]; by default drawn uniformly.
+        Means in [0, 1], a list over layers of ``(S_h, A)``; by default drawn uniformly.
     distribution
         ``"bernoulli"`` (losses 0 or 1) or ``"beta"``.
     concentration

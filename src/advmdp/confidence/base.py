@@ -22,7 +22,10 @@ ROUNDING = 1e-12
 
 
 class ConfidenceSet(ABC):
-    """A product of row sets. Immutable: learners replace a set, they never change one."""
+    """A product of row sets, one per pair: kernels are lists over layers of ``(S_h, A, S_{h+1})``.
+
+    Immutable: learners replace a set, they never change one.
+    """
 
     layer_sizes: tuple[int, ...]
     n_actions: int

@@ -24,7 +24,7 @@ IntArray = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class RidgeEstimate:
-    """The solution of a ridge regression in every layer 0..H-2."""
+    """The solution of a ridge regression in every layer 0..H-2: arrays of shape (H - 1, ...)."""
 
     #: theta_h, shape (H - 1, d).
     centres: FloatArray
@@ -77,7 +77,7 @@ class AllNextStates(RidgeSums):
     """
 
     def add(self, model: LinearMixtureModel, states: IntArray, actions: IntArray) -> Self:
-        """The sums with one more episode."""
+        """The sums with one more episode: states and actions of shape (H,)."""
         moments, targets = self.moments.copy(), self.targets.copy()
         layers = model.layers
         add_all(*model.flat_features, layers.size_array, layers.n_actions, states, actions, moments, targets)

@@ -46,7 +46,8 @@ class RunResult:
         ``regret`` (cumulative, exact), ``bound`` (see :func:`proved_bound`), and one column for each of the
         ``comparators`` that the run was asked for.
     best_policy
-        The best fixed policy in hindsight for the losses of all K episodes.
+        The best fixed policy in hindsight for the losses of all K episodes: a list over layers of ``(S_h, A)``, as are
+        the policies and occupancy measures below.
     baselines
         Total loss over all K episodes of the ``best`` and the ``worst`` fixed policy, and of ``uniform``.
     options

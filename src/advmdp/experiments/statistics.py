@@ -30,7 +30,7 @@ ROUNDING = 1e-9
 
 
 def mean_and_interval(values: ArrayLike, confidence: float = CONFIDENCE) -> tuple[float, float]:
-    """Mean and half-width of its Student-t interval; NaN half-width for a single value.
+    """Mean of values, shape (n,), and half-width of its Student-t interval; NaN half-width for a single value.
 
     Student's and not the bootstrap's: with the five or so seeds that experiments have, the bootstrap's interval is too
     narrow (it misses the mean of normal data three times as often as it claims; see ``docs/statistics.md``).

@@ -159,12 +159,12 @@ def plot_profile(ax: Axes, frame: pd.DataFrame, styles: Styles | None = None, re
 
 
 def plot_policy(ax: Axes, policy: Sequence[ArrayLike]) -> None:
-    """A policy as a heat map: a block per layer, a row per state, a column per action."""
+    """A policy, a list over layers of ``(S_h, A)``, as a heat map: a row per state, a column per action."""
     _heat_map(ax, policy, Normalize(0.0, 1.0), "probability of the action")
 
 
 def plot_occupancy(ax: Axes, occupancy: Sequence[ArrayLike], floor: float = 1e-3) -> None:
-    """An occupancy measure as a heat map over the layers, on a logarithmic scale from ``floor`` to one."""
+    """An occupancy measure, a list over layers of ``(S_h, A)``, as a heat map; logarithmic from ``floor`` to one."""
     # A logarithm of zero would be left out like a pair that does not exist.
     positive = [np.maximum(np.asarray(table, dtype=np.float64), 0.5 * floor) for table in occupancy]
     _heat_map(ax, positive, LogNorm(floor, 1.0), "probability of the pair")

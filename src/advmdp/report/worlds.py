@@ -50,7 +50,7 @@ def draw_world(mdp: LayeredMDP, ax: Axes | None = None, policy: Sequence[ArrayLi
     ax
         Where to draw; by default a new figure of a size that fits (``ax.figure``).
     policy
-        By default the uniform one, and no arrows for it.
+        A list over layers of ``(S_h, A)``; by default the uniform one, and no arrows for it.
     """
     played = uniform_policy(mdp.layer_sizes, mdp.n_actions) if policy is None else policy
     q = occupancy_measure(mdp, played)

@@ -235,12 +235,12 @@ def covers(confidence_set: ConfidenceSet, mdp: LayeredMDP) -> bool:
 
 
 def layer_sums(layers: Layers, table: FloatArray) -> FloatArray:
-    """Sums over the pairs of each layer, along the last axis."""
+    """Sums over the pairs of each layer: (..., pairs) becomes (..., H)."""
     return np.asarray(np.add.reduceat(table, layers.pair_offsets[:-1], axis=-1))
 
 
 def later(layers: Layers) -> tuple[FloatArray, FloatArray]:
-    """For each layer 0..H-1, how many layers with actions come after it, and how many states they have."""
+    """How many layers with actions come after each layer, and how many states they have; two arrays of shape (H,)."""
     sizes = np.array(layers.sizes[:-1], dtype=np.float64)
     states = sizes.sum() - np.cumsum(sizes)
     return np.arange(layers.horizon - 1, -1, -1, dtype=np.float64), states
