@@ -51,6 +51,12 @@ def test_delimiters_know_their_side():
     assert re.findall(r'form="(\w+)"', formula) == ["prefix", "postfix"]
 
 
+def test_names_of_functions_stand_apart_and_slashes_do_not():
+    formula = without_attributes(to_mathml(r"\frac12\log x + w/8", display=False))
+    assert "</mfrac><mspace/><mi>log</mi><mspace/><mi>x</mi>" in formula
+    assert 'lspace="0"' in to_mathml("w/8", display=False)
+
+
 def test_a_formula_keeps_its_source_for_readers_that_do_not_see():
     assert 'alttext="a &lt; b"' in to_mathml("a < b", display=False)
 

@@ -26,7 +26,9 @@ RIGHT = re.compile(r"(?<!\\right)(?<![Bb]igr)(?<![Bb]iggr)(\\rvert|\\rVert|\\ran
 ARG = re.compile(r"\\arg\s*\\(min|max)(?![a-zA-Z])")
 #: Names that take an index below them in a displayed formula, and names that take none.
 LIMITS = {"max", "min", "sup", "inf", "lim", "argmin", "argmax"}
-FUNCTIONS = {*LIMITS, "log", "exp", "det"}
+FUNCTIONS = {*LIMITS, "log", "exp", "det", "cosh", "sin", "cos", "Pr", "rank"}
+#: An inline formula with more characters than this may be wider than a phone.
+LONG = 40
 STACKED = {"msub": "munder", "msup": "mover", "msubsup": "munderover"}
 NAMESPACE = "http://www.w3.org/1998/Math/MathML"
 ElementTree.register_namespace("", NAMESPACE)
@@ -89,6 +91,12 @@ def _mend(element: ElementTree.Element, display: bool) -> None:
             first = following[0] if following.tag == "mrow" and len(following) else following
             if _is_function(first) or first.tag not in ("mo", "mspace"):
                 element.insert(position + 1, ElementTree.Element("mspace", width="0.167em"))
+        if element.tag == "mrow" and position > 0 and _is_function(child):
+            before = element[position - 1]
+            if before.tag not in ("mo", "mspace") and not _is_function(before):
+                element.insert(position, ElementTree.Element("mspace", width="0.167em"))
+    if element.tag == "mo" and element.text == "/":
+        element.attrib.update(lspace="0", rspace="0")
     if element.tag in ("mi", "mo") and (element.text or "") in FUNCTIONS:
         element.tag = "mi"  # an mo would be spaced like a plus
         element.text = (element.text or "").replace("arg", "arg\N{NO-BREAK SPACE}")
@@ -111,6 +119,8 @@ def on_page_content(content: str, *, page: Page, **_: Any) -> str:
         except ValueError as error:
             raise PluginError(f"{page.file.src_uri}: formula {latex.strip()!r}: {error}") from error
         # A wide formula scrolls by itself. Its letters, one by one, are of no use to the search.
-        return f'<div class="formula" tabindex="0" data-search-exclude>{formula}</div>' if display else formula
+        if display:
+            return f'<div class="formula" tabindex="0" data-search-exclude>{formula}</div>'
+        return f'<span class="formula-long">{formula}</span>' if len(latex) > LONG else formula
 
     return FORMULA.sub(replace, content)
