@@ -24,7 +24,7 @@ WARM, EPISODES = 3, 10
 @contextmanager
 def timed(parts: dict[str, float]) -> Iterator[None]:
     """Measures what the learner spends in the two steps, where it calls them."""
-    originals = {name: getattr(reps, name) for name in ("upper_occupancy", "mirror_descent_step")}
+    originals = {name: getattr(reps, name) for name in ("visited_upper_occupancy", "mirror_descent_step")}
 
     def measured(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any, **options: Any) -> Any:
@@ -66,7 +66,7 @@ def measure(width: int, actions: int, layers: int, dim: int) -> dict[str, float]
             learner.update(episode)
             total += time.process_time() - start
             iterations += learner.last_step.iterations
-    upper, mirror = parts["upper_occupancy"], parts["mirror_descent_step"]
+    upper, mirror = parts["visited_upper_occupancy"], parts["mirror_descent_step"]
     times = {"u": upper, "mirror step": mirror, "rest of update": total - upper - mirror, "evaluation": evaluation}
     row = {name: 1e3 * seconds / EPISODES for name, seconds in times.items()}
     return {**row, "iterations": iterations / EPISODES}

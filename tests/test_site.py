@@ -57,6 +57,10 @@ def test_names_of_functions_stand_apart_and_slashes_do_not():
     assert 'lspace="0"' in to_mathml("w/8", display=False)
 
 
+def test_an_indicator_is_a_letter_of_its_own():
+    assert "<mn>\N{MATHEMATICAL DOUBLE-STRUCK DIGIT ONE}</mn>" in to_mathml(r"\mathbb{1}\{x\}", display=False)
+
+
 def test_a_formula_keeps_its_source_for_readers_that_do_not_see():
     assert 'alttext="a &lt; b"' in to_mathml("a < b", display=False)
 

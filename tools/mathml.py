@@ -51,6 +51,9 @@ def to_mathml(latex: str, display: bool) -> str:
     for element in root.iter():
         element.tag = element.tag.removeprefix(f"{{{NAMESPACE}}}")
     for element in root.iter():
+        if element.get("mathvariant") == "double-struck" and (element.text or "").isdigit():
+            element.text = "".join(chr(0x1D7D8 + int(digit)) for digit in element.text or "")
+            del element.attrib["mathvariant"]
         _check(element)
         _mend(element, display)
     root.set("xmlns", NAMESPACE)
