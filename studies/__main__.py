@@ -24,6 +24,7 @@ def main() -> int:
         action="store_true",
         help="no runs: from those in runs/, else from the table",
     )
+    parser.add_argument("--runs", type=Path, default=common.RUNS, metavar="DIR", help="where the runs are (runs/)")
     arguments = parser.parse_args()
     names = arguments.names or list(common.STUDIES)
     if unknown := set(names) - set(common.STUDIES):
@@ -32,7 +33,7 @@ def main() -> int:
         parser.error("the runs of small variants are not kept: there is nothing to analyse")
 
     display = display_for(Console(stderr=True), quiet=False)
-    runs, docs = common.RUNS, common.DOCS
+    runs, docs = arguments.runs, common.DOCS
     if arguments.small:
         directory = Path(tempfile.mkdtemp(prefix="advmdp-studies-"))
         runs, docs = directory / "runs", directory

@@ -35,6 +35,7 @@ from advmdp.experiments import Spec, Store, run_spec
 from advmdp.experiments.statistics import CONFIDENCE, mean_and_interval
 from advmdp.experiments.sweep import Display
 from advmdp.report.results import interval
+from advmdp.worlds import make_world
 
 #: In the order of the issue, which is that of the summary.
 STUDIES = ("rate", "states", "actions", "decomposition", "geometry", "losses", "shapes")
@@ -105,6 +106,12 @@ def read_spec(name: str, small: bool = False) -> Spec:
     """A spec of a study, or its small variant."""
     spec = Spec.read(SPECS / f"{name}.toml")
     return spec.small() if small else spec
+
+
+def model_of(spec: str) -> Any:
+    """What a learner is told of the (first) world of a spec."""
+    world = read_spec(spec).worlds[0]
+    return make_world(world.name, **world.options).model
 
 
 def compute(name: str, runs: Path, *, small: bool, workers: int | None, display: Display | None = None) -> None:
