@@ -46,14 +46,8 @@ def findings(table: pd.DataFrame) -> list[Finding]:
             positive = rows[rows[term] > 0.0]
             if len(positive) == len(rows):
                 sentence = f"{learner}: {term}, orders of magnitude (log10) between its bound and itself"
-                found.append(
-                    finding(
-                        f"slack of {term}, {learner}",
-                        sentence,
-                        np.log10(rows[f"{term} bound"] / rows[term]),
-                        term == "BIAS-I",
-                    )
-                )
+                slack = np.log10(rows[f"{term} bound"] / rows[term])
+                found.append(finding(f"slack of {term}, {learner}", sentence, slack, term == "BIAS-I"))
         share = rows["BIAS-I bound"] / rows[BOUNDS].sum(axis=1) - 0.5
         sentence = f"{learner}: share of BIAS-I's bound in the sum of the four, minus one half"
         found.append(finding(f"share of the bounds, {learner}", sentence, share, True))
