@@ -40,7 +40,7 @@ def main() -> int:
     for name in names:
         if not arguments.only_analyse:
             common.compute(name, runs, small=arguments.small, workers=arguments.workers, display=display)
-        there = all((runs / spec).exists() for spec in common.module(name).SPECS)
+        there = any((runs / spec).exists() for spec in common.module(name).SPECS)
         print(common.describe({name: common.analyse(name, runs if there else None, docs)}), flush=True)
     index = docs / "index.md"
     if index.exists():

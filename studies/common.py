@@ -125,9 +125,11 @@ def compute(name: str, runs: Path, *, small: bool, workers: int | None, display:
 
 
 def load_frames(name: str, runs: Path) -> dict[str, pd.DataFrame]:
-    """The rows of a study's runs, by spec; ``milliseconds``: processor time per episode of the run."""
+    """The finished runs of a study, by spec, as far as there are any; ``milliseconds``: processor time per episode."""
     frames = {}
     for spec in module(name).SPECS:
+        if not (runs / spec).exists():
+            continue
         store = Store(runs / spec)
         cost = {
             c.id: 1e3 * store.timing(c)["processor_seconds"] / c.episodes for c in store.cells() if store.is_done(c)
