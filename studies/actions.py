@@ -20,9 +20,10 @@ SPECS = ("study-actions", "study-actions-dim")
 LINEAR, PRINTED, TABLES = "vlsuob-reps-tight", "vlsuob-reps", "uob-reps"
 SUMMED = ("width", "occupancy_difference")
 
-#: Sizes of all worlds of the study: layers 1-3-3-1.
-S, H, K = 8, 3, 10_000
-ZETA = 0.05
+#: Sizes of all worlds of the study (layers 1-3-3-1), and the failure probability of bounds.
+S, H, ZETA = 8, 3, 0.05
+#: Where the explicit bounds say something: at the K of the runs all of them exceed H K.
+LONG = 1e10
 
 
 def tabulate(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
@@ -69,12 +70,12 @@ def order_crossing(A: float) -> float:
     return max(0.0, (H * S * sqrt(A) - sqrt(H * S * A)) / sqrt(H * S**3))
 
 
-def explicit_crossing(A: int) -> float:
+def explicit_crossing(A: int, K: float = LONG) -> float:
     """The same for bounds with constants, from one proof: ours for ``vlsuob-reps-tight``, and its twin for tables.
 
     The two differ in the widths only, of which ERROR is a multiple.
     """
-    tables = bounds.error(bounds.expected_width(table_widths(A), H, ZETA, H - 1), H)
+    tables = bounds.error(bounds.expected_width(table_widths(A, K), H, ZETA, H - 1), H)
     low, high = 1.0, 1e6
     while high - low > 1e-3:
         middle = 0.5 * (low + high)
@@ -83,7 +84,7 @@ def explicit_crossing(A: int) -> float:
     return low
 
 
-def table_widths(A: int) -> float:
+def table_widths(A: int, K: float) -> float:
     """Step 4 of the proof in ``docs/theory.md`` for UOB-REPS: a bound on the summed widths at visited pairs.
 
     Two rows of a Bernstein box differ by at most twice its half-widths: with N visits before the epoch, m next states
@@ -109,7 +110,7 @@ def draw(table: pd.DataFrame) -> Figure:
     predicted = low**2 * S / H
     if actions.get_xlim()[0] < predicted < actions.get_xlim()[1]:
         actions.axvline(predicted, color="0.3", dashes=(4, 2), label=r"$d = \sqrt{HA/S}$")
-    dims.axvline(explicit_crossing(int(few)), color="0.3", dashes=(1, 1.5), label="explicit bounds cross")
+    dims.axvline(explicit_crossing(int(few)), color="0.3", dashes=(1, 1.5), label="explicit bounds cross, K = $10^{10}$")
     actions.set_ylabel("regret / regret of uniform play")
     actions.set_ylim(0.0, 1.05)
     legend_below(figure, actions, dims)

@@ -54,26 +54,26 @@ def test_orders_cross_where_the_paper_says():
 @pytest.mark.parametrize("A", [2, 18])
 def test_explicit_bounds_cross_where_they_are_equal(A):
     d = actions.explicit_crossing(A)
-    tables = actions.table_widths(A)
+    tables = actions.table_widths(A, actions.LONG)
     error = lambda visited: actions.H * (visited + 4.0 * (actions.H - 1) * log(actions.H / actions.ZETA))  # noqa: E731
-    linear = dict(actions.bounds.vlsuob_reps_tight(actions.S, A, actions.H, actions.K, d, actions.ZETA).terms)["ERROR"]
+    linear = dict(actions.bounds.vlsuob_reps_tight(actions.S, A, actions.H, actions.LONG, d, actions.ZETA).terms)["ERROR"]
     assert linear == pytest.approx(error(tables), rel=1e-3)
 
 
 @pytest.mark.parametrize("favourite", [0.0, 0.9])
 def test_widths_of_boxes_sum_to_less_than_their_bound(favourite):
     """Visits in doubling epochs, to pairs drawn evenly or mostly to one; the rows are as spread as rows can be."""
-    A, following = 2, 3
+    A, following, episodes = 2, 3, 10_000
     rng = np.random.default_rng(5)
     frequency = np.full((1, following), 1.0 / following)
     total = 0.0
     for pairs in (A, 3 * A):
         visits, epoch = np.zeros(pairs), np.zeros(pairs)
-        for _ in range(actions.K):
+        for _ in range(episodes):
             pair = 0 if rng.random() < favourite else rng.integers(pairs)
-            half = radii.bernstein(frequency, epoch[[pair]], actions.K, actions.S, A, actions.ZETA)
+            half = radii.bernstein(frequency, epoch[[pair]], episodes, actions.S, A, actions.ZETA)
             total += min(2.0, 2.0 * half.sum()) if epoch[pair] > 0 else 2.0
             visits[pair] += 1.0
             if (visits >= np.maximum(1.0, 2.0 * epoch)).any():
                 epoch = visits.copy()
-    assert total < actions.table_widths(A)
+    assert total < actions.table_widths(A, episodes)
