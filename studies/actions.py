@@ -110,7 +110,9 @@ def draw(table: pd.DataFrame) -> Figure:
     predicted = low**2 * S / H
     if actions.get_xlim()[0] < predicted < actions.get_xlim()[1]:
         actions.axvline(predicted, color="0.3", dashes=(4, 2), label=r"$d = \sqrt{HA/S}$")
-    dims.axvline(explicit_crossing(int(few)), color="0.3", dashes=(1, 1.5), label="explicit bounds cross, K = $10^{10}$")
+    dims.axvline(
+        explicit_crossing(int(few)), color="0.3", dashes=(1, 1.5), label="explicit bounds cross, K = $10^{10}$"
+    )
     actions.set_ylabel("regret / regret of uniform play")
     actions.set_ylim(0.0, 1.05)
     legend_below(figure, actions, dims)

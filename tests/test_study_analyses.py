@@ -56,7 +56,9 @@ def test_explicit_bounds_cross_where_they_are_equal(A):
     d = actions.explicit_crossing(A)
     tables = actions.table_widths(A, actions.LONG)
     error = lambda visited: actions.H * (visited + 4.0 * (actions.H - 1) * log(actions.H / actions.ZETA))  # noqa: E731
-    linear = dict(actions.bounds.vlsuob_reps_tight(actions.S, A, actions.H, actions.LONG, d, actions.ZETA).terms)["ERROR"]
+    linear = dict(actions.bounds.vlsuob_reps_tight(actions.S, A, actions.H, actions.LONG, d, actions.ZETA).terms)[
+        "ERROR"
+    ]
     assert linear == pytest.approx(error(tables), rel=1e-3)
 
 
