@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,6 +17,8 @@ from advmdp.occupancy import check_policy
 
 #: Stands for the ``flat_possible`` of a model that rules nothing out.
 _ALL_POSSIBLE = np.empty(0, dtype=np.bool_), np.empty(0, dtype=np.int64)
+for _empty in _ALL_POSSIBLE:
+    _empty.flags.writeable = False  # as those of a model are: one compiled function for both
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,8 +47,7 @@ class Episode:
     index: int | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CheckedEpisode:
+class CheckedEpisode(NamedTuple):
     """An episode that passed :func:`check_episode`, as arrays: what a learner's update works on."""
 
     states: IntArray
@@ -78,9 +79,9 @@ def check_episode(
         raise InvalidEpisodeError(
             f"states has {states.size} entries, should have {horizon} (or {horizon + 1} with the terminal state)"
         )
-    for what, array in (("actions", actions), ("losses", losses)):
-        if array.size != horizon:
-            raise InvalidEpisodeError(f"{what} has {array.size} entries, should have {horizon}")
+    if not actions.size == losses.size == horizon:
+        what, size = ("actions", actions.size) if actions.size != horizon else ("losses", losses.size)
+        raise InvalidEpisodeError(f"{what} has {size} entries, should have {horizon}")
 
     pairs = np.empty(horizon, dtype=np.int64)
     problem = index_pairs(

@@ -44,6 +44,8 @@ class Layers:
     n_actions: int
     pair_offsets: IntArray = field(init=False, repr=False, compare=False)
     size_array: IntArray = field(init=False, repr=False, compare=False)
+    #: State-action pairs in layers 0..H-1.
+    n_pairs: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.sizes, tuple) or len(self.sizes) < 2:
@@ -62,6 +64,7 @@ class Layers:
         object.__setattr__(self, "sizes", tuple(int(size) for size in self.sizes))
         object.__setattr__(self, "pair_offsets", _read_only(offsets))
         object.__setattr__(self, "size_array", _read_only(sizes))
+        object.__setattr__(self, "n_pairs", int(offsets[-1]))
 
     @property
     def horizon(self) -> int:
@@ -72,11 +75,6 @@ class Layers:
     def n_states(self) -> int:
         """All states, the first and the terminal one included, S."""
         return sum(self.sizes)
-
-    @property
-    def n_pairs(self) -> int:
-        """State-action pairs in layers 0..H-1."""
-        return int(self.pair_offsets[-1])
 
     def split(self, flat: FloatArray) -> list[FloatArray]:
         """A flat vector over pairs as a list over layers of ``(S_h, A)`` views."""
@@ -89,7 +87,7 @@ class Layers:
         What is a flat vector already passes through, copied.
         """
         if isinstance(table, np.ndarray) and table.shape == (self.n_pairs,):
-            return np.array(float_array(table, what, InvalidMDPError))
+            return np.array(table if table.dtype == np.float64 else float_array(table, what, InvalidMDPError))
         if not isinstance(table, Sequence) or len(table) != self.horizon:
             found = f"{len(table)} layers" if isinstance(table, Sequence) else f"type {type(table).__name__}"
             raise InvalidMDPError(f"{what} has {found}, should be a list over {self.horizon} layers (0 to H-1)")

@@ -19,6 +19,7 @@ from advmdp.confidence import KnownKernels
 from advmdp.occupancy import condition
 from advmdp.solvers import sparse, tridiagonal
 from advmdp.solvers.mirror import LARGEST_RESIDUAL, mirror_descent_step
+from advmdp.solvers.sparse import Indices
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -46,19 +47,25 @@ class FlatStep(NamedTuple):
 
 
 class _Kernels(NamedTuple):
-    """The kernels by rows: entries ``row_at[b]`` to ``row_at[b + 1]`` are those of pair b."""
+    """The kernels by rows: entries ``row_at[b]`` to ``row_at[b + 1]`` are those of pair b.
 
-    row_at: Integers
-    following: Integers  # state, counted through all layers
-    sizes: Integers
-    reachable: Integers
-    probability: Floats
+    And by columns: entries ``column_at[s]`` to ``column_at[s + 1]`` are of the pairs that lead to state s.
+    """
+
+    row_at: Indices
+    following: Indices  # state, counted through all layers
+    column_at: Indices
+    leading: Indices  # pair
+    reachable: Indices
+    probability: Floats  # by rows
+    arriving: Floats  # the same by columns
     n_actions: int
 
 
 class _Blocks(NamedTuple):
     """Where the blocks of :mod:`advmdp.solvers.tridiagonal` lie."""
 
+    sizes: Integers
     diag_at: Integers
     off_at: Integers
     state_at: Integers
@@ -100,30 +107,25 @@ class RepeatedStep:
             lengths = (0, int((n * n).sum()), int((n[:-1] * n[1:]).sum()), int(n.max()) ** 2)
         else:
             lengths = (pattern.column.size, 0, 0, 0)
-        # One vector of each kind: a compiled function spends a fifth of a microsecond on every argument.
+        rows, columns = np.repeat(np.arange(pairs), np.diff(row_at)), np.concatenate(following)
+        values, by_column = np.concatenate(probability), np.argsort(columns, kind="stable")
+        column_at = np.searchsorted(columns[by_column], np.arange(states + 1))
         diag_at, off_at = (np.concatenate([[0], np.cumsum(part)]) for part in (n * n, n[:-1] * n[1:]))
         memory = [np.zeros(size) for size in (states, states, states, states, pairs, pairs, *lengths)]
-        self._integers, self._integers_at = _pack(
-            [
-                row_at,
-                np.concatenate(following),
-                n,
-                np.concatenate(confidence_set.reachable),
-                *pattern,
-                diag_at,
-                off_at,
-                state_at,
-            ],
-            np.int64,
+        reachable = confidence_set.flat_reachable
+        # One vector of each kind: a compiled function spends a fifth of a microsecond on every argument.
+        self._indices, self._indices_at = _pack(
+            [row_at, columns, column_at, rows[by_column], reachable, *pattern], np.uint32
         )
-        self._numbers, self._numbers_at = _pack([np.concatenate(probability), *memory], np.float64)
+        self._integers, self._integers_at = _pack([n, diag_at, off_at, state_at], np.int64)
+        self._numbers, self._numbers_at = _pack([values, values[by_column], *memory], np.float64)
 
     def __call__(self, log_q: Floats, cost: Floats, tolerance: float = 1e-8) -> FlatStep:
         """The step from ``log_q``, which must be that of an occupancy measure of the kernels (-inf: unreachable)."""
         new_log_q, policy = np.empty_like(log_q), np.empty_like(log_q)
         value, gap, residual, iterations = descend(
-            self._integers, self._integers_at, self._numbers, self._numbers_at, self._set.n_actions, log_q, cost,
-            new_log_q, policy,
+            self._indices, self._indices_at, self._integers, self._integers_at, self._numbers, self._numbers_at,
+            self._set.n_actions, log_q, cost, new_log_q, policy,
         )  # fmt: skip
         if gap <= tolerance and residual <= LARGEST_RESIDUAL:
             return FlatStep(new_log_q, policy, value, gap, residual, iterations, "repeated")
@@ -145,23 +147,25 @@ def _pack(parts: Sequence[ArrayLike], kind: Any) -> tuple[NDArray[Any], Integers
 
 @kernel
 def descend(
-    integers: Integers, integers_at: Integers, numbers: Floats, numbers_at: Integers, n_actions: int, log_q: Floats,
-    cost: Floats, new_log_q: Floats, policy: Floats,
+    indices: Indices, indices_at: Integers, integers: Integers, integers_at: Integers, numbers: Floats,
+    numbers_at: Integers, n_actions: int, log_q: Floats, cost: Floats, new_log_q: Floats, policy: Floats,
 ) -> tuple[float, float, float, int]:  # fmt: skip
     """Newton's method from V = 0; (value, gap, residual, iterations), an infinite gap where it gave up."""
-    i, at = integers, integers_at
+    i, at = indices, indices_at
     x, x_at = numbers, numbers_at
     kernels = _Kernels(
-        i[at[0] : at[1]], i[at[1] : at[2]], i[at[2] : at[3]], i[at[3] : at[4]], x[x_at[0] : x_at[1]], n_actions
-    )
-    pattern = sparse.Pattern(i[at[4] : at[5]], i[at[5] : at[6]], i[at[6] : at[7]], i[at[7] : at[8]])
-    blocks = _Blocks(i[at[8] : at[9]], i[at[9] : at[10]], i[at[10] : at[11]])
-    memory = _Memory(
-        x[x_at[1] : x_at[2]], x[x_at[2] : x_at[3]], x[x_at[3] : x_at[4]], x[x_at[4] : x_at[5]], x[x_at[5] : x_at[6]],
-        x[x_at[6] : x_at[7]], x[x_at[7] : x_at[8]], x[x_at[8] : x_at[9]], x[x_at[9] : x_at[10]],
-        x[x_at[10] : x_at[11]],
+        i[at[0] : at[1]], i[at[1] : at[2]], i[at[2] : at[3]], i[at[3] : at[4]], i[at[4] : at[5]],
+        x[x_at[0] : x_at[1]], x[x_at[1] : x_at[2]], n_actions,
     )  # fmt: skip
-    V, step, sizes = memory.V, memory.step, kernels.sizes
+    pattern = sparse.Pattern(i[at[5] : at[6]], i[at[6] : at[7]], i[at[7] : at[8]], i[at[8] : at[9]])
+    n, n_at = integers, integers_at
+    blocks = _Blocks(n[n_at[0] : n_at[1]], n[n_at[1] : n_at[2]], n[n_at[2] : n_at[3]], n[n_at[3] : n_at[4]])
+    memory = _Memory(
+        x[x_at[2] : x_at[3]], x[x_at[3] : x_at[4]], x[x_at[4] : x_at[5]], x[x_at[5] : x_at[6]], x[x_at[6] : x_at[7]],
+        x[x_at[7] : x_at[8]], x[x_at[8] : x_at[9]], x[x_at[9] : x_at[10]], x[x_at[10] : x_at[11]],
+        x[x_at[11] : x_at[12]],
+    )  # fmt: skip
+    V, step, sizes = memory.V, memory.step, blocks.sizes
     is_sparse = memory.entries.size > 0
     last = V.size - 1
     for s in range(V.size):
@@ -204,31 +208,28 @@ def descend(
 @inner_kernel
 def evaluate(kernels: _Kernels, log_q: Floats, cost: Floats, memory: _Memory) -> float:
     """Masses of the dual at V with their inflow and outflow; the largest relative imbalance (inf: masses too small)."""
-    V, inflow, outflow = memory.V, memory.inflow, memory.outflow
-    n_actions = kernels.n_actions
-    for s in range(V.size):
-        inflow[s] = 0.0
-    inflow[0] = 1.0
+    V, mass, n_actions = memory.V, memory.mass, kernels.n_actions
     imbalance = 0.0
     for s in range(V.size - 1):
+        # All that leads here came before.
+        inflow = 1.0 if s == 0 else 0.0
+        for e in range(kernels.column_at[s], kernels.column_at[s + 1]):
+            inflow += kernels.arriving[e] * mass[kernels.leading[e]]
         total = 0.0
         for b in range(s * n_actions, (s + 1) * n_actions):
             shift = V[s] - cost[b]
             for e in range(kernels.row_at[b], kernels.row_at[b + 1]):
                 shift -= kernels.probability[e] * V[kernels.following[e]]
-            mass = np.exp(log_q[b] + shift)
-            for e in range(kernels.row_at[b], kernels.row_at[b + 1]):
-                inflow[kernels.following[e]] += kernels.probability[e] * mass
             memory.shift[b] = shift
-            memory.mass[b] = mass
-            total += mass
-        outflow[s] = total
+            mass[b] = np.exp(log_q[b] + shift)
+            total += mass[b]
+        memory.inflow[s] = inflow
+        memory.outflow[s] = total
         if kernels.reachable[s]:
-            # All that leads here came before: the inflow is complete.
-            larger = max(total, inflow[s])
-            if not min(total, inflow[s]) > LEAST_MASS or not larger < np.inf:
+            larger = max(total, inflow)
+            if not min(total, inflow) > LEAST_MASS or not larger < np.inf:
                 return np.inf
-            imbalance = max(imbalance, abs(total - inflow[s]) / larger)
+            imbalance = max(imbalance, abs(total - inflow) / larger)
     return imbalance
 
 
@@ -238,7 +239,7 @@ def assemble(kernels: _Kernels, blocks: _Blocks, memory: _Memory) -> None:
 
     Unscaled: Cholesky's factorisation does not care, as long as no mass underflows.
     """
-    n_actions, sizes = kernels.n_actions, kernels.sizes
+    n_actions, sizes = kernels.n_actions, blocks.sizes
     diag, off = memory.diag, memory.off
     for i in range(diag.size):
         diag[i] = 0.0
@@ -300,29 +301,29 @@ def certify(
     With a(s) = log q(s) minus that of the dual, the objective at q exceeds the dual by sum_s q(s) (exp(-a) - 1 + a).
     """
     n_actions = kernels.n_actions
-    rolled = memory.inflow
-    for s in range(rolled.size):
-        rolled[s] = 0.0
-    rolled[0] = 1.0
+    rolled = memory.mass  # overwritten pair by pair, once the dual's mass has been used
     value = 0.0
     gap = 0.0
     residual = 0.0
-    for s in range(rolled.size - 1):
+    for s in range(memory.outflow.size - 1):
         if not kernels.reachable[s]:
             for b in range(s * n_actions, (s + 1) * n_actions):
                 new_log_q[b] = -np.inf
                 policy[b] = 1.0 / n_actions
+                rolled[b] = 0.0
             continue
-        away = np.log(rolled[s] / memory.outflow[s])
-        gap += rolled[s] * (np.expm1(-away) + away)
+        reached = 1.0 if s == 0 else 0.0
+        for e in range(kernels.column_at[s], kernels.column_at[s + 1]):
+            reached += kernels.arriving[e] * rolled[kernels.leading[e]]
+        away = np.log(reached / memory.outflow[s])
+        gap += reached * (np.expm1(-away) + away)
         residual = max(residual, abs(away))
         for b in range(s * n_actions, (s + 1) * n_actions):
             share = memory.mass[b] / memory.outflow[s]
             policy[b] = share
             moved = memory.shift[b] + away
             new_log_q[b] = log_q[b] + moved
-            q = rolled[s] * share
+            q = reached * share
             value += q * (cost[b] + moved)
-            for e in range(kernels.row_at[b], kernels.row_at[b + 1]):
-                rolled[kernels.following[e]] += kernels.probability[e] * q
+            rolled[b] = q
     return value, gap, residual

@@ -15,21 +15,22 @@ from numpy.typing import NDArray
 from advmdp._compiled import inner_kernel
 
 Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
+# Unsigned, so that compiled code need not ask whether an index counts from the end.
+Indices = NDArray[np.uint32]
 
 
 class Pattern(NamedTuple):
     """Row i of the upper triangle, fill-in included, has the entries from ``row_at[i]`` on, the diagonal first."""
 
-    row_at: Integers
-    column: Integers  # of each entry
-    target: Integers  # of each product of the factorisation, in its order: the entry that it is subtracted from
-    place: Integers  # of each term of the system, in the order in which it is assembled: its entry
+    row_at: Indices
+    column: Indices  # of each entry
+    target: Indices  # of each product of the factorisation, in its order: the entry that it is subtracted from
+    place: Indices  # of each term of the system, in the order in which it is assembled: its entry
 
 
 def no_pattern() -> Pattern:
     """That of a system that is not sparse."""
-    empty = np.empty(0, dtype=np.int64)
+    empty = np.empty(0, dtype=np.uint32)
     return Pattern(empty, empty, empty, empty)
 
 
@@ -67,7 +68,7 @@ def find_pattern(
             place.append(where[b // n_actions][t])
             place.extend(where[t][u] for u in states[e:])
     column = [u for i, row in enumerate(columns) for u in (i, *row)]
-    return Pattern(*(np.array(part, dtype=np.int64) for part in (row_at, column, target, place)))
+    return Pattern(*(np.array(part, dtype=np.uint32) for part in (row_at, column, target, place)))
 
 
 @inner_kernel
