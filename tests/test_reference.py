@@ -8,6 +8,10 @@ import inspect
 import re
 from pathlib import Path
 
+import griffe
+
+from tools.docstrings import AttributeComments, on_page_content
+
 ROOT = Path(__file__).resolve().parents[1]
 #: Packages whose ``__all__`` is public, and modules of which everything without an underscore is.
 PACKAGES = (
@@ -115,3 +119,14 @@ def test_shapes_are_given_where_arrays_are_taken_or_returned():
         if ARRAYS.search(hints) and not SHAPES.search(text):
             without.append(name)
     assert not without, "their docstrings should say the shapes of arrays"
+
+
+def test_comments_of_fields_reach_the_reference():
+    extensions = griffe.load_extensions(AttributeComments())
+    module = griffe.load("advmdp.confidence.estimators", search_paths=[ROOT / "src"], extensions=extensions)
+    assert module["RidgeEstimate.centres"].docstring.value == "theta_h, shape (H - 1, d)."
+    assert module["RidgeEstimate.inverse_grams"].docstring.value.startswith("Inverses of")  # a docstring stays
+
+
+def test_roles_of_another_tool_are_not_shown():
+    assert on_page_content("see :func:<code>f</code> and x:<code>y</code>") == "see <code>f</code> and x:<code>y</code>"
