@@ -9,8 +9,11 @@ import time
 from pathlib import Path
 
 import pytest
+from mkdocs.commands.build import build
+from mkdocs.config import load_config
 
 from tests.browser import asked_for, chromium, forget_logs, show
+from tools.offline import loaded_from_elsewhere
 
 PHONE, DESKTOP = 390, 1400
 
@@ -52,6 +55,16 @@ def test_no_page_is_wider_than_a_phone_or_asks_another_host(browser, site, addre
     assert {url for url in asked if not url.startswith(address)} == set()
     severe = [entry["message"] for entry in browser.get_log("browser") if "favicon" not in entry["message"]]
     assert severe == []
+
+
+@pytest.mark.slow  # most of the time is the API reference; `make docs` builds it as well
+def test_the_reference_fits_a_phone_too(browser, tmp_path):
+    mkdocs = Path(__file__).resolve().parents[1] / "mkdocs.yml"
+    build(load_config(str(mkdocs), site_dir=str(tmp_path), strict=True))
+    assert loaded_from_elsewhere(tmp_path) == []
+    for page in sorted((tmp_path / "reference").glob("*.html")):
+        show(browser, page.as_uri(), PHONE)
+        assert browser.execute_script("return document.documentElement.scrollWidth") <= PHONE, page.name
 
 
 def found(browser, word: str) -> str:
