@@ -98,6 +98,8 @@ def _mend(element: ElementTree.Element, display: bool) -> None:
             before = element[position - 1]
             if before.tag not in ("mo", "mspace") and not _is_function(before):
                 element.insert(position, ElementTree.Element("mspace", width="0.167em"))
+    if element.text == "\N{PRIME}":
+        element.set("mathsize", "125%")  # fonts draw it for a superscript already, and browsers shrink it again
     if element.tag == "mo" and element.text == "/":
         element.attrib.update(lspace="0", rspace="0")
     if element.tag in ("mi", "mo") and (element.text or "") in FUNCTIONS:
