@@ -11,26 +11,28 @@ from mkdocs.config import load_config
 from mkdocs.exceptions import Abort
 
 from tools.mathml import to_mathml
+from tools.navigation import expanded, listed
 from tools.offline import ELSEWHERE, in_page, in_style, loaded_from_elsewhere
 
 ROOT = Path(__file__).resolve().parents[1]
 MKDOCS = ROOT / "mkdocs.yml"
 
 
-def pages_of(nav: object) -> list[str]:
-    if isinstance(nav, str):
-        return [nav]
-    items = nav.values() if isinstance(nav, dict) else nav
-    return [page for item in items for page in pages_of(item)]
-
-
 def test_every_page_is_in_the_navigation_once():
-    listed = pages_of(load_config(str(MKDOCS)).nav)
+    pages = listed(expanded(load_config(str(MKDOCS)).nav, ROOT / "docs"))
     there = [str(path.relative_to(ROOT / "docs")) for path in sorted(ROOT.glob("docs/**/*.md"))]
-    missing = sorted(set(there) - set(listed) - {"test-results.md"})
+    missing = sorted(set(there) - set(pages) - {"test-results.md"})
     assert not missing, f"add to `nav` in mkdocs.yml, in the section where a reader would look: {missing}"
-    assert not sorted(set(listed) - set(there)), "in `nav` of mkdocs.yml, but not in docs/"
-    assert len(listed) == len(set(listed))
+    assert not sorted(set(pages) - set(there)), "in `nav` of mkdocs.yml, but not in docs/"
+    assert len(pages) == len(set(pages))
+
+
+def test_a_star_stands_for_the_pages_of_a_folder_that_are_not_listed(tmp_path):
+    for name in ("index", "b", "a"):
+        (tmp_path / "study").mkdir(exist_ok=True)
+        (tmp_path / "study" / f"{name}.md").touch()
+    nav = ["home.md", {"Study": ["study/index.md", "study/*"]}]
+    assert expanded(nav, tmp_path) == ["home.md", {"Study": ["study/index.md", "study/a.md", "study/b.md"]}]
 
 
 # --- formulas ---------------------------------------------------------------------------------------------------
