@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from advmdp.report.figures import COLOURS, legend_below
 from advmdp.theory import bounds
-from studies.common import Finding, finding, means, paired, summed, tidy, world_option
+from studies.common import Finding, draw_ratio, finding, over_sizes, paired, summed, world_option
 
 QUESTION = "Do linear mixtures begin to beat tables at d = sqrt(HA/S), as the bounds say?"
 ANSWER = "open: no full run yet"
@@ -101,34 +101,22 @@ def table_widths(A: int, K: float) -> float:
 
 
 def draw(table: pd.DataFrame) -> Figure:
-    """Regret over A and over d, and where the bounds and the measurements put the crossing."""
-    figure = Figure(figsize=(6.4, 4.2), layout="constrained")
+    """Regret of mixtures over that of tables, over A and over d, and where the bounds put the crossing."""
+    figure = Figure(figsize=(6.4, 4.4), layout="constrained")
     actions, dims = figure.subplots(1, 2, sharey=True)
-    few, low = table["A"].min(), table["d"].min()
+    few, low = int(table["A"].min()), int(table["d"].min())
     _panel(actions, table[table["d"] == low], "A", f"actions A (d = {low})")
     _panel(dims, table[table["A"] == few], "d", f"dimension d (A = {few})")
-    predicted = low**2 * S / H
-    if actions.get_xlim()[0] < predicted < actions.get_xlim()[1]:
-        actions.axvline(predicted, color="0.3", dashes=(4, 2), label=r"$d = \sqrt{HA/S}$")
-    dims.axvline(
-        explicit_crossing(int(few)), color="0.3", dashes=(1, 1.5), label="explicit bounds cross, K = $10^{10}$"
-    )
-    actions.set_ylabel("regret / regret of uniform play")
-    actions.set_ylim(0.0, 1.05)
+    actions.axvline(low**2 * S / H, color="0.3", dashes=(4, 2), label=r"$d = \sqrt{HA/S}$")
+    dims.axvline(explicit_crossing(few), color="0.3", dashes=(1, 1.5), label="explicit bounds cross, $K = 10^{10}$")
+    actions.set_ylabel("regret, mixtures / tables")
     legend_below(figure, actions, dims)
     return figure
 
 
 def _panel(ax: Axes, table: pd.DataFrame, size: str, label: str) -> None:
-    uniform = table[table["learner"] == "uniform"].set_index([size, "seed"])["regret"]
-    share = table.assign(
-        share=table["regret"].to_numpy() / uniform.loc[list(zip(table[size], table["seed"], strict=True))].to_numpy()
-    )
-    for colour, learner in zip(COLOURS, (LINEAR, PRINTED, TABLES), strict=False):
-        points = means(share[share["learner"] == learner], [size], "share")
-        ax.errorbar(points[size], points["mean"], yerr=points["half_width"], color=colour, marker="o", label=learner)
-    sizes = np.sort(table[size].unique())
-    ax.set(xscale="log", xlabel=label)
-    ax.set_xticks(sizes, [str(value) for value in sizes])
-    ax.minorticks_off()
-    tidy(ax)
+    wide = {name: part.pivot(index="seed", columns=size, values="regret") for name, part in table.groupby("learner")}
+    for colour, learner in zip(COLOURS, (LINEAR, PRINTED), strict=False):
+        if learner in wide:
+            draw_ratio(ax, np.log(wide[learner] / wide[TABLES]).dropna(axis=1), colour, learner)
+    over_sizes(ax, np.sort(table[size].unique()), label)

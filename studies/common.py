@@ -241,6 +241,22 @@ def world_option(cell: str, name: str, default: str) -> str:
     return default if found is None else found[1]
 
 
+def draw_ratio(ax: Axes, logs: pd.DataFrame, colour: str, label: str) -> None:
+    """A ratio over a size, with intervals: ``logs`` has its logarithm, a row per seed and a column per size."""
+    points = means(logs.melt(var_name="size", value_name="log"), ["size"], "log")
+    middle, low, high = (np.exp(points["mean"] + sign * points["half_width"]) for sign in (0, -1, 1))
+    ax.errorbar(points["size"], middle, yerr=[middle - low, high - middle], color=colour, marker="o", label=label)
+
+
+def over_sizes(ax: Axes, sizes: Sequence[int], label: str) -> None:
+    """A logarithmic axis with a tick for each size, and a line at the ratio one."""
+    ax.axhline(1.0, color="0.4", linewidth=0.8)
+    ax.set(xscale="log", xlabel=label)
+    ax.set_xticks(sizes, [str(size) for size in sizes])
+    ax.minorticks_off()
+    tidy(ax)
+
+
 def tidy(ax: Axes) -> None:
     """Axes as those of the reports look."""
     ax.spines[["top", "right"]].set_visible(False)

@@ -6,12 +6,11 @@ from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from advmdp.report.figures import COLOURS, legend_below
 from advmdp.theory import bounds
-from studies.common import Finding, finding, means, summed, tidy, world_option
+from studies.common import Finding, draw_ratio, finding, over_sizes, summed, world_option
 
 QUESTION = "Does the gap between regression on all next states and on one follow sqrt(S/H)?"
 ANSWER = (
@@ -97,12 +96,8 @@ def draw(table: pd.DataFrame) -> Figure:
     difference.plot(sizes, explicit, color="0.3", dashes=(1, 1.5), label="explicit bounds, joint radius")
     for ax, column in ((difference, "occupancy_difference"), (regret, "regret")):
         for colour, (learner, radius) in zip(COLOURS, ((ALL, "joint"), (PRINTED, "printed")), strict=False):
-            _ratio(ax, log_ratios(table, column, learner), colour, f"measured, {radius} radius")
-        ax.axhline(1.0, color="0.4", linewidth=0.8)
-        ax.set(xscale="log", xlabel="states S")
-        ax.set_xticks(sizes, [str(S) for S in sizes])
-        ax.minorticks_off()
-        tidy(ax)
+            draw_ratio(ax, log_ratios(table, column, learner), colour, f"measured, {radius} radius")
+        over_sizes(ax, sizes, "states S")
     difference.set_title("occupancy difference,\none state / all states", fontsize=10)
     difference.set_yscale("log")
     difference.set_yticks([0.5, 1, 2, 4], ["0.5", "1", "2", "4"])
@@ -115,9 +110,3 @@ def draw(table: pd.DataFrame) -> Figure:
 def _bound(function: bounds.BoundFunction, S: int, horizon: int) -> float:
     """The part of an explicit bound that is proportional to the widths, at the sizes of the study."""
     return dict(function(int(S), 2, horizon, 10_000, 3).terms)["ERROR"]
-
-
-def _ratio(ax: Axes, logs: pd.DataFrame, colour: str, label: str) -> None:
-    points = means(logs.melt(var_name="S", value_name="log"), ["S"], "log")
-    middle, low, high = (np.exp(points["mean"] + sign * points["half_width"]) for sign in (0, -1, 1))
-    ax.errorbar(points["S"], middle, yerr=[middle - low, high - middle], color=colour, marker="o", label=label)
