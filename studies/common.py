@@ -248,9 +248,10 @@ def draw_ratio(ax: Axes, logs: pd.DataFrame, colour: str, label: str) -> None:
     ax.errorbar(points["size"], middle, yerr=[middle - low, high - middle], color=colour, marker="o", label=label)
 
 
-def over_sizes(ax: Axes, sizes: Sequence[int], label: str) -> None:
-    """A logarithmic axis with a tick for each size, and a line at the ratio one."""
-    ax.axhline(1.0, color="0.4", linewidth=0.8)
+def over_sizes(ax: Axes, sizes: Sequence[int], label: str, ratio: bool = True) -> None:
+    """A logarithmic axis with a tick for each size; a line at one where a ratio is drawn."""
+    if ratio:
+        ax.axhline(1.0, color="0.4", linewidth=0.8)
     ax.set(xscale="log", xlabel=label)
     ax.set_xticks(sizes, [str(size) for size in sizes])
     ax.minorticks_off()
