@@ -118,22 +118,23 @@ def _members(file: Any, size: int) -> dict[str, bytes]:
         return {entry.filename: archive.read(entry) for entry in entries}
 
 
-def _array(content: bytes) -> NDArray[Any]:
+def array(content: bytes) -> NDArray[Any]:
+    """The array in the bytes of a ``.npy`` file, if they are one of plain numbers and neither more nor less."""
     buffer = io.BytesIO(content)
     version = np.lib.format.read_magic(buffer)
     if version != (1, 0):
         raise ValueError(f"array of npy version {version}")
     shape, fortran, dtype = np.lib.format.read_array_header_1_0(buffer)
     data = memoryview(content)[buffer.tell() :]
-    if dtype.kind not in "fiub" or fortran:
-        raise ValueError(f"array of type {dtype}, order {'F' if fortran else 'C'}")
+    if dtype.kind not in "fiub":
+        raise ValueError(f"array of type {dtype}")
     # Compared before anything is allocated: a small file cannot ask for a large array.
     count = 1
     for length in shape:
         count *= int(length)
     if any(length < 0 for length in shape) or count * dtype.itemsize != len(data):
         raise ValueError(f"array of shape {shape} in {len(data)} bytes")
-    return np.frombuffer(data, dtype=dtype).reshape(shape).copy()
+    return np.frombuffer(data, dtype=dtype).reshape(shape, order="F" if fortran else "C").copy()
 
 
 def _pack(node: Any, arrays: list[NDArray[Any]]) -> Any:
@@ -165,7 +166,7 @@ def _unpack(node: Any, members: dict[str, bytes], built: dict[int, Any] | None =
         if set(node) == {_ARRAY_KEY}:
             number = node[_ARRAY_KEY]
             if number not in built:
-                built[number] = _array(members[f"array_{number}.npy"])
+                built[number] = array(members[f"array_{number}.npy"])
             return built[number]
         return {key: _unpack(value, members, built) for key, value in node.items()}
     if isinstance(node, list):

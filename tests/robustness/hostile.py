@@ -1,4 +1,4 @@
-"""Hostile files: trees with a right checksum, in which something was exchanged for something else."""
+"""Hostile files: trees with a right checksum, in which something was exchanged for something else, and plain damage."""
 
 from __future__ import annotations
 
@@ -70,3 +70,21 @@ def _changed(value: Any, rng: np.random.Generator) -> tuple[Any, str]:
         return new, f"{value} becomes {new}"
     new = REPLACEMENTS[rng.integers(len(REPLACEMENTS))]
     return copy.deepcopy(new), f"becomes {new!r}"
+
+
+def damaged(content: bytes, rng: np.random.Generator) -> bytes:
+    """Truncated, with flipped bits, with a piece of zeros, doubled, or noise."""
+    kind = rng.integers(5)
+    if kind == 0:
+        return content[: rng.integers(len(content))]
+    if kind == 1:
+        array = np.frombuffer(content, dtype=np.uint8).copy()
+        places = rng.integers(array.size, size=rng.integers(1, 9))
+        array[places] ^= (1 << rng.integers(0, 8, size=places.size)).astype(np.uint8)
+        return array.tobytes()
+    if kind == 2:
+        array = bytearray(content)
+        start = rng.integers(len(array))
+        array[start : start + 512] = bytes(len(array[start : start + 512]))
+        return bytes(array)
+    return content + content if kind == 3 else rng.bytes(rng.integers(1, 400))

@@ -13,7 +13,7 @@ import pytest
 from advmdp import CorruptCheckpointError, InvalidSpecError, storage
 from advmdp.experiments import Spec, Store, load, run_spec
 from advmdp.report import write_report
-from tests.robustness.hostile import spoiled
+from tests.robustness.hostile import damaged, spoiled
 
 DOCUMENT = {
     "title": "a title",
@@ -86,24 +86,6 @@ def finished(tmp_path_factory):
 
 def files(directory):
     return sorted(path for path in directory.rglob("*") if path.is_file() and path.name != ".lock")
-
-
-def damaged(content: bytes, rng: np.random.Generator) -> bytes:
-    """Truncated, with flipped bits, with a piece of zeros, doubled, or noise."""
-    kind = rng.integers(5)
-    if kind == 0:
-        return content[: rng.integers(len(content))]
-    if kind == 1:
-        array = np.frombuffer(content, dtype=np.uint8).copy()
-        places = rng.integers(array.size, size=rng.integers(1, 9))
-        array[places] ^= (1 << rng.integers(0, 8, size=places.size)).astype(np.uint8)
-        return array.tobytes()
-    if kind == 2:
-        array = bytearray(content)
-        start = rng.integers(len(array))
-        array[start : start + 512] = bytes(len(array[start : start + 512]))
-        return bytes(array)
-    return content + content if kind == 3 else rng.bytes(rng.integers(1, 400))
 
 
 def attack_stores(finished, directory, count, seed):

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 from advmdp.experiments import Store, load
+from advmdp.report import write_report
 
 SPEC = """
 episodes = 400
@@ -104,3 +105,25 @@ def test_a_sweep_killed_fifty_times_ends_with_the_same_frame(uninterrupted, tmp_
         hits += len(check_kills(uninterrupted, tmp_path / f"out{number}", kills=12, seed=1 + number)[0])
         number += 1
         assert number <= 25
+
+
+def test_a_sweep_at_work_can_be_read_and_reported(uninterrupted, tmp_path):
+    """Whatever moment a report comes at, it finds whole cells with the rows that they will keep."""
+    folder, whole = uninterrupted
+    out = tmp_path / "out"
+    child = subprocess.Popen(command("run", folder / "spec.toml", "--out", out), stderr=subprocess.PIPE, text=True)
+    partial = 0
+    while child.poll() is None:
+        if not (out / "spec.toml").exists():
+            time.sleep(0.02)
+            continue
+        frame = load(out)
+        done = whole[whole["cell"].isin(frame["cell"].unique())].reset_index(drop=True)
+        pd.testing.assert_frame_equal(frame, done, check_exact=True)
+        partial += 0 < frame["cell"].nunique() < whole["cell"].nunique()
+        page = write_report(out).read_text(encoding="utf-8")
+        assert page.rstrip().endswith("</html>")
+    assert child.returncode == 0, child.stderr.read()
+    child.stderr.close()
+    assert partial > 0
+    pd.testing.assert_frame_equal(load(out), whole, check_exact=True)
