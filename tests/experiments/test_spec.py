@@ -115,9 +115,11 @@ def test_what_is_written_as_toml_is_read_as_the_same(document):
         (("episodes = 5", "episodes = 2.5"), "episodes is 2.5"),
         (("episodes = 5", "episodes = []"), "episodes is empty"),
         (("seeds = 2", "seeds = 0"), "seeds is 0"),
+        (("seeds = 2", "seeds = 9223372036854775807"), "seeds makes 9223372036854775807 runs, should make at most"),
+        (("5\nseeds = 2", "[5, 6]\nseeds = 800_000"), "learners x episodes x seeds makes 1600000 runs"),
         (("seeds = 2", "seeds = [1, 1]"), "seeds has 1 twice"),
         (("seeds = 2", "seeds = [-1]"), "seeds is .-1."),
-        ('measures = ["width"]', r"measures has .width.; there are: decomposition, .*widths"),
+        ('measures = ["width"]', r"measures has .width.; there are: .*decomposition, .*widths"),
         (('"grid"', '"gird"'), r"worlds\[0\].name: unknown world 'gird' \(did you mean 'grid'"),
         (('["uniform"]', "[]"), r"learners is empty, should name at least one; there are: .*ftl"),
         (('["uniform"]', '"uniform"'), "learners is 'uniform': input should be a valid list"),
@@ -178,3 +180,15 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(InvalidSpecError, match="cannot be read"):
         Spec.read(tmp_path / "binary.toml")
+
+
+def test_a_grid_that_explodes_is_refused_before_it_is_expanded():
+    grid = ", ".join(f"o{i} = [{', '.join(map(str, range(10)))}]" for i in range(12))
+    text = GOOD.replace('"grid"', f'{{ name = "w", grid = {{ {grid} }} }}')
+
+    @register_world("w")
+    def anything(**options):
+        raise AssertionError("never built")
+
+    with pytest.raises(InvalidSpecError, match=r"worlds\[0\]\.grid makes 1000000000000 runs, should make at most"):
+        Spec(text)

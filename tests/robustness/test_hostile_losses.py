@@ -126,17 +126,18 @@ def constant_rows(count):
 
 
 @pytest.mark.parametrize(
-    ("name", "content"),
+    ("name", "make"),
     [
-        ("a.npz", npz(layers(npy((10**11, 1, 2))))),
-        ("b.npz", npz(layers(npy((10**6, 1, 2), bytes(16 * 10**6))), zipfile.ZIP_DEFLATED)),
-        ("c.npy", npy((10**11, 12))),
-        ("d.npy", npy((10**30, 12))),
-        ("e.parquet", constant_rows(1_000_000)),
+        ("a.npz", lambda: npz(layers(npy((10**11, 1, 2))))),
+        ("b.npz", lambda: npz(layers(npy((10**6, 1, 2), bytes(16 * 10**6))), zipfile.ZIP_DEFLATED)),
+        ("c.npy", lambda: npy((10**11, 12))),
+        ("d.npy", lambda: npy((10**30, 12))),
+        ("e.parquet", lambda: constant_rows(1_000_000)),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_small_file_cannot_ask_for_a_large_array(name, content, tmp_path):
+def test_a_small_file_cannot_ask_for_a_large_array(name, make, tmp_path):
+    content = make()
     assert len(content) < 2**20
     (tmp_path / name).write_bytes(content)
     tracemalloc.start()

@@ -119,7 +119,8 @@ def test_a_sweep_at_work_can_be_read_and_reported(uninterrupted, tmp_path):
             continue
         frame = load(out)
         done = whole[whole["cell"].isin(frame["cell"].unique())].reset_index(drop=True)
-        pd.testing.assert_frame_equal(frame, done, check_exact=True)
+        if len(frame):  # before the first cell nobody knows its columns
+            pd.testing.assert_frame_equal(frame, done, check_exact=True)
         partial += 0 < frame["cell"].nunique() < whole["cell"].nunique()
         page = write_report(out).read_text(encoding="utf-8")
         assert page.rstrip().endswith("</html>")

@@ -15,19 +15,20 @@ from advmdp.theory.lemmas.coverage import play_estimators, small_world
 
 PAGE = (Path(__file__).parents[2] / "docs" / "errata.md").read_text(encoding="utf-8")
 ROWS = {row[1]: row[0] for row in re.finditer(r"^\| (E\d+) \|.*$", PAGE, flags=re.MULTILINE)}
-FOUND = [*refutations(), *(check.refutation() for check in CHECKS if check.refutation is not None)]
+NUMBERS = [(name, number) for name, row in ROWS.items() for number in re.findall(r"`([^`]* > [^`]*)`", row)]
 
 
-@pytest.mark.parametrize("found", FOUND, ids=lambda found: found.erratum)
-def test_every_counterexample_works_and_stands_in_its_row(found):
-    assert found.refuted
-    assert f"`{found.left:.3g} > {found.right:.3g}`" in ROWS[found.erratum]
+@pytest.fixture(scope="module")
+def found():
+    return [*refutations(), *(check.refutation() for check in CHECKS if check.refutation is not None)]
 
 
-def test_no_number_of_the_page_is_without_its_counterexample():
-    numbers = sorted(f"{found.erratum}: {found.left:.3g} > {found.right:.3g}" for found in FOUND)
-    stated = [f"{name}: {number}" for name, row in ROWS.items() for number in re.findall(r"`([^`]* > [^`]*)`", row)]
-    assert sorted(stated) == numbers
+def test_every_counterexample_works(found):
+    assert all(printed.refuted for printed in found)
+
+
+def test_the_page_has_every_number_that_was_found_and_no_other(found):
+    assert sorted(NUMBERS) == sorted((one.erratum, f"{one.left:.3g} > {one.right:.3g}") for one in found)
 
 
 def test_every_number_from_1_to_38_has_one_row():
@@ -58,9 +59,9 @@ def test_how_often_the_printed_width_fails():
         ("E27", 0.38636, 0.5 * (1.0 - np.exp(-1.0))),
     ],
 )
-def test_counterexamples_against_values_found_by_hand(erratum, left, right):
-    (found,) = (found for found in FOUND if found.erratum == erratum)
-    assert (found.left, found.right) == (pytest.approx(left, rel=1e-4), pytest.approx(right, rel=1e-4))
+def test_counterexamples_against_values_found_by_hand(found, erratum, left, right):
+    (one,) = (one for one in found if one.erratum == erratum)
+    assert (one.left, one.right) == (pytest.approx(left, rel=1e-4), pytest.approx(right, rel=1e-4))
 
 
 def test_e3_ellipsoids_hold_rows_that_are_no_probabilities():

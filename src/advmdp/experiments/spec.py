@@ -52,6 +52,8 @@ from advmdp.worlds import make_world
 RESERVED = {"world": (), "adversary": ("seed",), "learner": ("seed", "losses")}
 #: The longest part of an id, and of a value in a label, that is written out.
 LONGEST_PART, LONGEST_VALUE = 60, 30
+#: Each is a file or two.
+MOST_CELLS = 1_000_000
 
 
 class _Strict(BaseModel):
@@ -193,6 +195,8 @@ class Spec:
             self.worlds = _choices(worlds, "worlds", document.worlds)
             self.adversaries = _choices(adversaries, "adversaries", document.adversaries)
             self.learners = _choices(learners, "learners", document.learners)
+            parts = (self.worlds, self.adversaries, self.learners, self.episodes, self.seeds)
+            _not_too_many("worlds x adversaries x learners x episodes x seeds", math.prod(map(len, parts)))
         except InvalidSpecError as error:
             raise InvalidSpecError(f"{source}: {error}") from error
         self._labels = {
@@ -357,7 +361,14 @@ def _seeds(value: int | list[int]) -> tuple[int, ...]:
         return _integers("seeds", value, 0)
     if value < 1:
         raise InvalidSpecError(f"seeds is {value}, should be a number of seeds >= 1 or a list of seeds")
+    _not_too_many("seeds", value)
     return tuple(range(value))
+
+
+def _not_too_many(what: str, count: int) -> None:
+    """Before anything is expanded: a short spec cannot ask for more than a machine can hold."""
+    if count > MOST_CELLS:
+        raise InvalidSpecError(f"{what} makes {count} runs, should make at most {MOST_CELLS}")
 
 
 def _measures(names: list[str]) -> tuple[str, ...]:
@@ -404,6 +415,7 @@ def _choices(registry: Registry[Any], key: str, entries: list[Entry]) -> tuple[C
         for option in choosable:
             if defaults[option] is inspect.Parameter.empty and option not in {**entry.options, **entry.grid}:
                 raise InvalidSpecError(f"{place}: {registry.kind} {entry.name!r} needs the option {option!r}")
+        _not_too_many(f"{place}.grid", math.prod(map(len, entry.grid.values())))
         for values in itertools.product(*entry.grid.values()):
             given = {**entry.options, **dict(zip(entry.grid, values, strict=True))}
             given = {o: float(v) if type(v) is int and type(defaults.get(o)) is float else v for o, v in given.items()}
