@@ -38,6 +38,12 @@ class Episode:
         vector).
     index
         Number of the episode, from 0; if given, a learner notices lost and repeated episodes.
+
+    Examples
+    --------
+    Three steps of your own system, told to a learner:
+
+    >>> episode = Episode(states=[0, 1, 0], actions=[1, 0, 1], losses=[0.2, 0.0, 1.0], index=0)
     """
 
     states: ArrayLike
@@ -121,6 +127,29 @@ def play(
     ``policy`` and ``losses`` are lists over layers of ``(S_h, A)``; the episode has arrays of shape (H,).
     Exactly 2 H numbers are drawn from ``rng``, whatever happens, so that two learners that are given equal
     generators meet the same luck.  The whole loss table is in the episode; a bandit learner ignores it.
+
+    Parameters
+    ----------
+    mdp
+        The world.
+    policy
+        A list over layers of ``(S_h, A)``, rows summing to one.
+    losses
+        The loss of every pair in this episode, in [0, 1], a list over layers of ``(S_h, A)``.
+    rng
+        Where the 2 H numbers come from.
+    index
+        Number of the episode, from 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from advmdp import make_world, occupancy
+    >>> world = make_world("grid", height=2, width=2)
+    >>> policy = occupancy.uniform_policy(world.layer_sizes, world.n_actions)
+    >>> episode = play(world, policy, [np.full_like(table, 0.5) for table in policy], np.random.default_rng(0))
+    >>> episode.losses
+    array([0.5, 0.5])
     """
     layers = mdp.layers
     flat_policy = layers.flatten(policy, "policy")

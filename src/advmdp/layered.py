@@ -278,6 +278,20 @@ class LinearMixtureModel(TabularModel):
         Coordinate i of a feature is the probability under base kernel i, divided per layer by the largest
         norm that occurs there, c_h (the deterministic last layer apart).  The parameter is then c_h times
         the mixture weights, so that B = max_h c_h holds whatever the weights are.
+
+        Parameters
+        ----------
+        base_kernels
+            d lists over layers of arrays ``(S_h, A, S_{h+1})``, rows summing to one.
+
+        Examples
+        --------
+        Two simulators of a process with layers of 1, 2 and 1 states and one action:
+
+        >>> end = [[[1.0]], [[1.0]]]
+        >>> model = LinearMixtureModel.from_kernels([[[[[0.9, 0.1]]], end], [[[[0.2, 0.8]]], end]])
+        >>> model.layer_sizes, model.dim, round(model.bound, 3)
+        ((1, 2, 1), 2, 0.922)
         """
         return cls._mixture(base_kernels, zeros_are_certain=True)
 
@@ -301,6 +315,16 @@ class LinearMixtureModel(TabularModel):
         ``samples`` times for every pair (the last layer apart), with a random stream of its own.
         Probabilities are then known to about 1 / sqrt(samples) only, and the guarantees of learners hold for
         mixtures of the sampled kernels; a transition that was never sampled may happen, and is not refused.
+
+        Examples
+        --------
+        >>> def often(layer, state, action, rng):
+        ...     return int(rng.random() < 0.9)
+        >>> def seldom(layer, state, action, rng):
+        ...     return int(rng.random() < 0.1)
+        >>> model = LinearMixtureModel.from_simulators([often, seldom], (1, 2, 2, 1), n_actions=2, samples=100)
+        >>> model.features[1].shape  # states, actions, next states, simulators
+        (2, 2, 2, 2)
         """
         layers = TabularModel(layer_sizes, n_actions).layers
         if not step_functions:
@@ -546,6 +570,13 @@ class LinearMixtureMDP(LayeredMDP):
         """Mix d kernel lists with weights that are probability vectors: one ``(d,)``, or one per layer.
 
         Features, scaling and bound are those of :meth:`LinearMixtureModel.from_kernels`.
+
+        Examples
+        --------
+        >>> end = [[[1.0]], [[1.0]]]
+        >>> world = LinearMixtureMDP.from_kernels([[[[[0.9, 0.1]]], end], [[[[0.2, 0.8]]], end]], [0.5, 0.5])
+        >>> world.kernels[0].round(3).tolist()
+        [[[0.55, 0.45]]]
         """
         features, scales = _stack_kernels(base_kernels)
         table = float_array(weights, "weights", InvalidMDPError)

@@ -25,6 +25,13 @@ def occupancy_measure(kernels: Kernels, policy: Sequence[ArrayLike]) -> list[Flo
     """Probability that a policy visits each pair, q(s, a), as a list over layers of ``(S_h, A)``.
 
     ``kernels`` is a list of ``(S_h, A, S_{h+1})`` or the world itself, which spares a copy.
+
+    Examples
+    --------
+    >>> kernels = [[[[0.8, 0.2], [0.1, 0.9]]], [[[1.0], [1.0]], [[1.0], [1.0]]]]  # layers of 1, 2 and 1 states
+    >>> policy = [[[0.5, 0.5]], [[1.0, 0.0], [0.0, 1.0]]]
+    >>> [q.round(3).tolist() for q in occupancy_measure(kernels, policy)]
+    [[[0.5, 0.5]], [[0.45, 0.0], [0.0, 0.55]]]
     """
     layers, data, offsets = _flat(kernels)
     flat_policy = layers.flatten(policy, "policy")
@@ -60,6 +67,13 @@ def best_policy(kernels: Kernels, losses: Sequence[ArrayLike]) -> tuple[list[Flo
 
     ``losses`` and the policy are lists over layers of ``(S_h, A)``.  With losses summed over episodes this is the best
     fixed policy in hindsight.
+
+    Examples
+    --------
+    >>> kernels = [[[[0.8, 0.2], [0.1, 0.9]]], [[[1.0], [1.0]], [[1.0], [1.0]]]]
+    >>> policy, loss = best_policy(kernels, [[[0.0, 0.0]], [[1.0, 0.5], [0.2, 0.4]]])
+    >>> [table.tolist() for table in policy], round(loss, 3)
+    ([[[0.0, 1.0]], [[0.0, 1.0], [1.0, 0.0]]], 0.23)
     """
     layers, data, offsets = _flat(kernels)
     flat = _finite(layers, losses)

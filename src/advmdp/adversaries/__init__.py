@@ -39,6 +39,17 @@ __all__ = [
 def make_adversary(
     name: str, mdp: LayeredMDP | TabularModel, episodes: int, *, seed: int = 0, **options: Any
 ) -> Adversary:
-    """Build an adversary by name; ``advmdp list`` prints the names with their options."""
+    """Build an adversary by name; ``advmdp list`` prints the names with their options.
+
+    ``mdp`` gives the shape (a world, or a model), ``episodes`` is K.  Losses lie in [0, 1]; those of episode k are
+    ``adversary.losses(k)``, a list over layers of ``(S_h, A)``.
+
+    Examples
+    --------
+    >>> from advmdp import make_world
+    >>> adversary = make_adversary("switching", make_world("grid", height=3, width=3), 100, period=20)
+    >>> [table.shape for table in adversary.losses(0)]
+    [(1, 2), (2, 2), (3, 2), (2, 2)]
+    """
     adversary: Adversary = adversaries.make(name, mdp, episodes, seed=seed, **options)
     return adversary

@@ -93,6 +93,12 @@ def compare(
         The directory that keeps the results; by default nothing is kept.
     workers
         See :func:`advmdp.experiments.run_spec`; by default cells run in this process.
+
+    Examples
+    --------
+    >>> result = compare(["grid"], ["switching"], ["uniform", "ftl"], episodes=20, seeds=2)
+    >>> result.table()["learner"].tolist()
+    ['uniform', 'ftl']
     """
     spec = comparison_spec(worlds, adversaries, learners, episodes=episodes, seeds=seeds)
     with ExitStack() as stack:

@@ -145,6 +145,17 @@ def run(
     -----
     Memory grows with log K: for the comparator, the summed losses are kept at the logged episodes only (and, for
     changing comparators, at 128 more).
+
+    Examples
+    --------
+    >>> from advmdp import make_adversary, make_learner, make_world
+    >>> world = make_world("grid", height=3, width=3)
+    >>> losses = make_adversary("stochastic", world, episodes=50)
+    >>> result = run(world, make_learner("ftl", world, 50), losses, episodes=50)
+    >>> list(result.frame)
+    ['episode', 'loss', 'cumulative_loss', 'observed_loss', 'regret', 'bound']
+    >>> bool(result.baselines["best"] <= result.baselines["uniform"] <= result.baselines["worst"])
+    True
     """
     current = Run(mdp, learner, adversary, episodes, seed, watch=watch, comparators=comparators)
     with _progress(episodes, progress) as advance:

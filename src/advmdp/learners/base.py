@@ -310,7 +310,13 @@ class _Exclusive:
 
 
 def load_learner(path: str | os.PathLike[str]) -> Learner:
-    """Read a learner that :meth:`Learner.save` wrote; it goes on exactly where it was."""
+    """Read a learner that :meth:`Learner.save` wrote; it goes on exactly where it was.
+
+    Raises
+    ------
+    CorruptCheckpointError
+        If the file is damaged, makes no sense, or is of another version.  Nothing in a file can run code.
+    """
     tree = storage.read(path, "learner")
     try:
         problem = problem_from_tree(path, tree["problem"])
@@ -338,6 +344,14 @@ def make_learner(
     """Build a learner by name; ``advmdp list`` prints the names with their options.
 
     ``problem`` is a model, or an MDP, of which only learners with known transition see more than ``.model``.
+    ``episodes`` is K, the number that its constants are made for, and ``seed`` that of :meth:`Learner.act`.
+
+    Examples
+    --------
+    >>> from advmdp import make_world
+    >>> learner = make_learner("vlsuob-reps-tight", make_world("grid", height=3, width=3), 100, radius_scale=0.5)
+    >>> [table.shape for table in learner.policy], learner.get_params()["radius_scale"]
+    ([(1, 2), (2, 2), (3, 2), (2, 2)], 0.5)
     """
     entry = learners.get(name)
     known = getattr(entry, "transition", "unknown") == "known"

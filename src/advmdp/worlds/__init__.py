@@ -38,6 +38,13 @@ __all__ = [
 
 
 def make_world(name: str, **options: Any) -> LayeredMDP:
-    """Build a world by name; ``advmdp list`` prints the names with their options."""
+    """Build a world by name; ``advmdp list`` prints the names with their options.
+
+    Examples
+    --------
+    >>> world = make_world("grid", height=3, width=3)
+    >>> world.layer_sizes, world.n_actions
+    ((1, 2, 3, 2, 1), 2)
+    """
     world: LayeredMDP = worlds.make(name, **options)
     return world

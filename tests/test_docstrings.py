@@ -1,0 +1,65 @@
+"""Every public name is documented, and every example in a docstring is true."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import inspect
+import pkgutil
+
+import pytest
+
+import advmdp
+
+#: Examples of these would need a cluster.
+MODULES = sorted(
+    info.name
+    for info in pkgutil.walk_packages(advmdp.__path__, "advmdp.")
+    if info.name not in ("advmdp.__main__", "advmdp.experiments.ray_engine")
+)
+PUBLIC = ["advmdp", "advmdp.confidence", "advmdp.experiments", "advmdp.report", "advmdp.solvers", "advmdp.occupancy"]
+FINDER = doctest.DocTestFinder(exclude_empty=True)
+
+
+def examples() -> list[doctest.DocTest]:
+    modules = [importlib.import_module(name) for name in MODULES]
+    return [test for module in modules for test in FINDER.find(module, module.__name__) if test.examples]
+
+
+@pytest.mark.parametrize("test", examples(), ids=lambda test: test.name.removeprefix("advmdp."))
+def test_the_examples_of_a_docstring_are_true(test):
+    said: list[str] = []
+    doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(test, out=said.append)
+    assert not said, "".join(said)
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_every_public_name_has_a_docstring(name):
+    module = importlib.import_module(name)
+    for public in getattr(module, "__all__", [key for key in vars(module) if not key.startswith("_")]):
+        thing = getattr(module, public)
+        if not callable(thing):
+            continue
+        assert inspect.getdoc(thing), f"{name}.{public}"
+        if inspect.isclass(thing) and thing.__module__.startswith("advmdp."):
+            for key, member in vars(thing).items():
+                if key.startswith("_") or not (callable(member) or isinstance(member, property)):
+                    continue
+                assert inspect.getdoc(getattr(thing, key)), f"{name}.{public}.{key}"
+
+
+def test_what_people_call_first_has_an_example():
+    tested = {test.name for test in examples()}
+    for name in (
+        "advmdp.worlds.make_world",
+        "advmdp.adversaries.make_adversary",
+        "advmdp.learners.base.make_learner",
+        "advmdp.layered.LinearMixtureModel.from_kernels",
+        "advmdp.layered.LinearMixtureModel.from_simulators",
+        "advmdp.episodes.Episode",
+        "advmdp.episodes.play",
+        "advmdp.experiments.runner.run",
+        "advmdp.experiments.compare.compare",
+        "advmdp.testing",
+    ):
+        assert name in tested
