@@ -199,9 +199,11 @@ def test_progress_is_live_on_a_terminal_and_plain_elsewhere(tmp_path, monkeypatc
     assert type(display_for(Console(), quiet=True)) is Display
 
 
-def test_list_shows_everything_that_has_a_name():
+def test_list_shows_everything_that_has_a_name(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
     result = invoke("list")
     assert result.exit_code == 0
+    assert "…" not in result.output  # nothing is cut off
     for registry in (worlds, adversaries, natural_losses, learners):
         assert all(name in result.output for name in registry.names())
     # The options of a world's own losses are found nowhere else on the command line.

@@ -14,8 +14,10 @@ from typing import Annotated, Any, Literal
 import typer
 from rich.console import Console
 from rich.markup import escape
+from rich.padding import Padding
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
+from rich.text import Text
 
 from advmdp import __version__
 from advmdp.errors import CorruptCheckpointError, InvalidMDPError, InvalidSpecError
@@ -258,23 +260,20 @@ def list_command() -> None:
 
     Example: `advmdp list | less`
     """
-    console = Console()
+    console = Console(highlight=False)
     for registry in (worlds, adversaries, natural_losses, learners):
-        table = Table(title=registry.group.removeprefix("advmdp.").replace("_", " "), title_justify="left")
-        table.add_column("name", style="bold", no_wrap=True)
-        if registry is learners:
-            table.add_column("feedback")
-            table.add_column("transition")
-        table.add_column("what it is")
-        table.add_column("options")
+        console.rule(registry.group.removeprefix("advmdp.").replace("_", " "), align="left")
         for name in registry.names():
             entry = registry.get(name)
-            setting = (
-                [getattr(entry, "feedback", "?"), getattr(entry, "transition", "?")] if registry is learners else []
-            )
-            summary = (inspect.getdoc(entry) or "").split("\n\n")[0].replace("\n", " ")
-            table.add_row(name, *setting, escape(summary.replace("``", "")), escape(_options(registry, name)))
-        console.print(table)
+            title = Text(name, style="bold")
+            if registry is learners:
+                feedback, transition = getattr(entry, "feedback", "?"), getattr(entry, "transition", "?")
+                title.append(f"  {feedback} feedback, {transition} transition", style="not bold italic")
+            console.print(title)
+            summary = (inspect.getdoc(entry) or "").split("\n\n")[0].replace("\n", " ").replace("``", "")
+            for text in (Text(summary), Text(_options(registry, name), style="cyan")):
+                if text:
+                    console.print(Padding(text, (0, 0, 0, 4)))
 
 
 @app.command("bounds")
