@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from advmdp import storage
 from advmdp.experiments.progress import display_for
 from studies import common
 
@@ -42,9 +43,10 @@ def main() -> int:
             common.compute(name, runs, small=arguments.small, workers=arguments.workers, display=display)
         there = any((runs / spec).exists() for spec in common.module(name).SPECS)
         print(common.describe({name: common.analyse(name, runs if there else None, docs)}), flush=True)
-    index = docs / "index.md"
-    if index.exists():
-        index.write_text(common.with_summary(index.read_text(encoding="utf-8")), encoding="utf-8")
+    if not arguments.small:
+        for page in ("index", *names):
+            if (docs / f"{page}.md").exists():
+                storage.replace(docs / f"{page}.md", common.with_results(page).encode())
     print(f"written to {docs}")
     return 0
 

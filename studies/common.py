@@ -8,6 +8,7 @@ A study is a module of this package with
     tabulate    the frames of its runs, by spec -> the table that is committed, rows by seed where things are compared
     findings    the table -> findings, the first of which is the number of the study
     draw        the table -> its figure
+    results     (if it likes) the table -> a table for its page, as text
 
 So everything that is published follows from the committed table, which anybody can check without the hours of runs.
 """
@@ -18,7 +19,7 @@ import importlib
 import io
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import ModuleType
@@ -191,9 +192,7 @@ def svg(figure: Figure) -> bytes:
     return buffer.getvalue()
 
 
-# ------------------------------------------------------------------------------------------- the summary
-
-BEGIN, END = "<!-- summary -->", "<!-- end of summary -->"
+# ------------------------------------------------------------------------------- what stands in the pages
 
 
 def summary(docs: Path = DOCS) -> str:
@@ -206,10 +205,40 @@ def summary(docs: Path = DOCS) -> str:
     return "\n".join(lines)
 
 
-def with_summary(page: str, docs: Path = DOCS) -> str:
-    """The page with the summary between its two marks."""
-    before, rest = page.split(BEGIN)
-    return f"{before}{BEGIN}\n\n{summary(docs)}\n\n{END}{rest.split(END)[1]}"
+def numbers(name: str, docs: Path = DOCS) -> str:
+    """What a study found, as Markdown: its own table, if it makes one of its results, and all findings."""
+    study, lines = module(name), []
+    if hasattr(study, "results"):
+        rows: pd.DataFrame = study.results(read_table(name, docs))
+        lines += [_row(rows.columns), "|---" + "|--:" * (len(rows.columns) - 1) + "|"]
+        lines += [*(_row(row) for row in rows.itertuples(index=False)), ""]
+    lines += ["| finding (95% interval) | | zero excluded |", "|---|--:|---|"]
+    for found in read_findings(name, docs):
+        lines.append(_row([found.sentence, interval(found.value, found.half_width), _yes(found.excludes_zero)]))
+    return "\n".join(lines)
+
+
+def filled(page: str, mark: str, text: str) -> str:
+    """The page with this text between the two marks of that name."""
+    begin, end = f"<!-- {mark} -->", f"<!-- end of {mark} -->"
+    before, rest = page.split(begin)
+    return f"{before}{begin}\n\n{text}\n\n{end}{rest.split(end)[1]}"
+
+
+def with_results(name: str, docs: Path = DOCS) -> str:
+    """The page of a study (or ``index``) with its numbers as they are now; pages without marks stay as they are."""
+    page = (docs / f"{name}.md").read_text(encoding="utf-8")
+    if name == "index":
+        return filled(page, "summary", summary(docs))
+    return filled(page, "numbers", numbers(name, docs)) if "<!-- numbers -->" in page else page
+
+
+def _row(cells: Iterable[Any]) -> str:
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"
 
 
 def means(table: pd.DataFrame, by: Sequence[str], value: str) -> pd.DataFrame:
@@ -221,6 +250,12 @@ def means(table: pd.DataFrame, by: Sequence[str], value: str) -> pd.DataFrame:
 
 def _tuple(key: Any) -> tuple[Any, ...]:
     return key if isinstance(key, tuple) else (key,)
+
+
+def complete(table: pd.DataFrame, column: str) -> pd.DataFrame:
+    """Without the seeds that some value of a column lacks: runs that are not finished yet leave pairs open."""
+    counts = table.groupby("seed")[column].transform("nunique")
+    return table[counts == table[column].nunique()]
 
 
 def thinned(frame: pd.DataFrame, step: int) -> pd.DataFrame:

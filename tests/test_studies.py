@@ -56,7 +56,7 @@ def test_the_committed_tables_are_small():
     assert sum(path.stat().st_size for path in (common.DOCS / "tables").glob("*.csv")) < LARGEST
 
 
-def test_the_summary_is_that_of_the_findings():
-    index = common.DOCS / "index.md"
-    page = index.read_text(encoding="utf-8")
-    assert common.with_summary(page) == page, "run `python -m studies --only-analyse`"
+@pytest.mark.parametrize("name", ["index", *PUBLISHED])
+def test_the_numbers_on_a_page_are_those_of_the_findings(name):
+    page = (common.DOCS / f"{name}.md").read_text(encoding="utf-8")
+    assert common.with_results(name) == page, "run `python -m studies --only-analyse`"
