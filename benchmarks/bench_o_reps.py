@@ -101,13 +101,16 @@ def main() -> None:
     print(f"o-reps, whole episode in a run: {1e6 * np.median(ours):.0f} us (best {1e6 * min(ours):.0f})")
     print(f"  gap at most {gap:.1e}, least q {least:.1e}")
     for name, times in (("rebuilt", rebuilt), ("compiled once", once)):
-        ratio = np.median(times) / np.median(ours)
-        print(f"CVXPY, {name}: {1e3 * np.median(times):.1f} ms (best {1e3 * min(times):.1f}), x {ratio:.0f}")
+        ratio, of_bests = np.median(times) / np.median(ours), min(times) / min(ours)
+        print(
+            f"CVXPY, {name}: {1e3 * np.median(times):.1f} ms (best {1e3 * min(times):.1f}), "
+            f"x {ratio:.0f} (best / best {of_bests:.0f})"
+        )
     print(
         f"  excess of its answers over the certified minimum: {np.median(excesses):.1e} (largest {max(excesses):.1e})"
     )
-    ratio = np.median(rebuilt) / np.median(ours)
-    print(f"required {REQUIRED:g}, goal {GOAL:g} {'reached' if ratio >= GOAL else 'MISSED'}")
+    ratio = min(np.median(rebuilt) / np.median(ours), min(rebuilt) / min(ours))
+    print(f"required {REQUIRED:g} of both ratios, goal {GOAL:g} {'reached' if ratio >= GOAL else 'MISSED'}")
     assert ratio >= REQUIRED, f"only {ratio:.0f} times as fast"
     assert gap < np.median(excesses)
 

@@ -12,13 +12,13 @@ from advmdp.confidence import ConfidenceSet
 from advmdp.layered import FloatArray, LinearMixtureModel
 from advmdp.learners.linear_mixture import Geometry
 from advmdp.learners.reps import checked_log_q, checked_warm
-from advmdp.learners.vlsuob_reps import VlsuobRepsTight
+from advmdp.learners.vlsuob_reps import VlsuobRepsExtension
 from advmdp.registry import register_learner
 from advmdp.solvers import mirror_descent_step
 
 
 @register_learner("vlsuob-reps-bank")
-class VlsuobRepsBank(VlsuobRepsTight):
+class VlsuobRepsBank(VlsuobRepsExtension):
     """Hedge over base learners q^i with step sizes eta_i = 4^i eta; the played q is their weighted average.
 
     After episode k, with lhat_k and P_{k+1} of VLSUOB-REPS (joint radius) for the *played* policy, and mu = 1 / K:

@@ -46,18 +46,9 @@ class LsuobReps(LinearMixtureReps):
     ) -> None:
         require(lam is not None, "lam", lam, "a number > 0: the radius needs a constant regularisation")
         super().__init__(
-            problem,
-            episodes,
-            geometry=geometry,
-            simplex=simplex,
-            entropy=entropy,
-            lam=lam,
-            radius_scale=radius_scale,
-            eta=eta,
-            gamma=gamma,
-            zeta=zeta,
-            seed=seed,
-        )
+            problem, episodes, geometry=geometry, entropy=entropy, radius_scale=radius_scale, simplex=simplex, lam=lam,
+            eta=eta, gamma=gamma, zeta=zeta, seed=seed,
+        )  # fmt: skip
 
     def _regularisation(self, k: int) -> float:
         assert self.lam is not None

@@ -12,11 +12,11 @@ from advmdp.confidence import ConfidenceSet
 from advmdp.errors import InvalidSpecError
 from advmdp.layered import FloatArray, LinearMixtureModel
 from advmdp.learners.linear_mixture import Geometry
-from advmdp.learners.vlsuob_reps import VlsuobRepsTight
+from advmdp.learners.vlsuob_reps import VlsuobRepsExtension
 from advmdp.registry import register_learner
 
 
-class Restarting(VlsuobRepsTight):
+class Restarting(VlsuobRepsExtension):
     """VLSUOB-REPS (joint radius) in blocks of episodes: each begins with the q nearest to the uniform measure.
 
     Only q is forgotten: the transition does not change, so that the regression, and the sets, go on.  Step size and
@@ -100,18 +100,6 @@ class VlsuobRepsAnytime(Restarting):
         "extension, no bound proved (a doubling argument is sketched); steps against a conic solver, restarts against "
         "a fresh learner"
     )
-
-    def __init__(
-        self,
-        problem: LinearMixtureModel,
-        episodes: int,
-        *,
-        geometry: Geometry = "ellipsoid",
-        radius_scale: float = 1.0,
-        zeta: float = 0.05,
-        seed: int = 0,
-    ) -> None:
-        super().__init__(problem, episodes, geometry=geometry, radius_scale=radius_scale, zeta=zeta, seed=seed)
 
     def _block(self, k: int) -> tuple[int, int]:
         length = 1 << ((k + 1).bit_length() - 1)

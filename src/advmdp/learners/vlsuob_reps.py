@@ -62,18 +62,9 @@ class VlsuobReps(LinearMixtureReps):
         names = ("paper", "paper-uniform", "determinant", "joint")
         require(radius in names, "radius", radius, f"one of {', '.join(names)}")
         super().__init__(
-            problem,
-            episodes,
-            geometry=geometry,
-            simplex=simplex,
-            entropy=entropy,
-            lam=lam,
-            radius_scale=radius_scale,
-            eta=eta,
-            gamma=gamma,
-            zeta=zeta,
-            seed=seed,
-        )
+            problem, episodes, geometry=geometry, entropy=entropy, radius_scale=radius_scale, simplex=simplex, lam=lam,
+            eta=eta, gamma=gamma, zeta=zeta, seed=seed,
+        )  # fmt: skip
 
     def _regularisation(self, k: int) -> float:
         if self.lam is not None:
@@ -125,16 +116,22 @@ class VlsuobRepsTight(VlsuobReps):
         if simplex is None:
             simplex = geometry == "ellipsoid" and getattr(problem, "simplex", False)
         super().__init__(
-            problem,
-            episodes,
-            geometry=geometry,
-            entropy=entropy,
-            radius=radius,
-            radius_scale=radius_scale,
-            simplex=simplex,
-            lam=lam,
-            eta=eta,
-            gamma=gamma,
-            zeta=zeta,
-            seed=seed,
-        )
+            problem, episodes, geometry=geometry, entropy=entropy, radius=radius, radius_scale=radius_scale,
+            simplex=simplex, lam=lam, eta=eta, gamma=gamma, zeta=zeta, seed=seed,
+        )  # fmt: skip
+
+
+class VlsuobRepsExtension(VlsuobRepsTight):
+    """What the extensions build on: the learner above, with the options that concern them too."""
+
+    def __init__(
+        self,
+        problem: LinearMixtureModel,
+        episodes: int,
+        *,
+        geometry: Geometry = "ellipsoid",
+        radius_scale: float = 1.0,
+        zeta: float = 0.05,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(problem, episodes, geometry=geometry, radius_scale=radius_scale, zeta=zeta, seed=seed)

@@ -30,6 +30,7 @@ PAPER = "Li, Zhao, Zhou 2024"
 JIN = "Jin, Jin, Luo, Sra, Yu 2020"
 ZHAO = "Zhao, Yang, Wang, Li 2023"
 ROSENBERG = "Rosenberg, Mansour 2019"
+ZIMIN = "Zimin, Neu 2013"
 
 
 @dataclass(frozen=True)
@@ -199,6 +200,41 @@ def visited_width_one_state(largest_radius: float, information: float, S: int, H
 # ------------------------------------------------------------------------------ linear mixture, bandit
 
 
+def _sum_of(
+    name: str,
+    terms: tuple[tuple[str, float], ...],
+    order: float,
+    formula: str,
+    source: str,
+    failure: float,
+    feedback: Feedback = "bandit",
+    model: str = "linear mixture",
+    losses: Literal["adversarial", "stochastic"] = "adversarial",
+) -> Bound:
+    """An explicit bound with unknown transition, from its terms; ``failure`` is the probability that it fails."""
+    value, holds = sum(value for _, value in terms), f"{1.0 - failure:.6g}"
+    setting: tuple[Feedback, Transition, str] = (feedback, "unknown", model)
+    return Bound(name, value, True, order, formula, *setting, source, holds=holds, terms=terms, losses=losses)
+
+
+def _all_next_states(
+    name: str,
+    largest_radius: float,
+    information: float,
+    S: int,
+    A: int,
+    H: int,
+    K: float,
+    d: int,
+    zeta: float,
+    source: str,
+) -> Bound:
+    """Theorem 1 for any radius, given its largest value and a bound on the log det ratio of a layer."""
+    terms = _theorem(visited_width_all_states(largest_radius, information, S, H, K), S, A, H, K, zeta)
+    order, formula = d * sqrt(H * S**3 * K) + sqrt(H * S * A * K), "d sqrt(H S^3 K) + sqrt(H S A K)"
+    return _sum_of(name, terms, order, formula, source, 5.0 * zeta)
+
+
 def vlsuob_reps(S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B: float = 1.0) -> Bound:
     """Theorem 1 with its printed radius and lambda_k, all constants kept; holds with probability 1 - 5 zeta.
 
@@ -214,20 +250,8 @@ def vlsuob_reps(S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B:
     largest = max(radius(2.0), radius(max(2.0, K)))
     # Lambda_1 = I and lambda_{K+1} = d log((K + 1) S).
     information = d * log(d * log((K + 1.0) * S) + K * S / d)
-    terms = _theorem(visited_width_all_states(largest, information, S, H, K), S, A, H, K, zeta)
-    return Bound(
-        "vlsuob-reps",
-        sum(value for _, value in terms),
-        True,
-        d * sqrt(H * S**3 * K) + sqrt(H * S * A * K),
-        "d sqrt(H S^3 K) + sqrt(H S A K)",
-        "bandit",
-        "unknown",
-        "linear mixture",
-        f"{PAPER}, Theorem 1; constants: docs/theory.md",
-        holds=f"{1.0 - 5.0 * zeta:.6g}",
-        terms=terms,
-    )
+    source = f"{PAPER}, Theorem 1; constants: docs/theory.md"
+    return _all_next_states("vlsuob-reps", largest, information, S, A, H, K, d, zeta, source)
 
 
 def vlsuob_reps_tight(
@@ -245,20 +269,8 @@ def vlsuob_reps_tight(
     information = d * log(1.0 + K * S / (d * regularisation))
     log_determinant = information + d * log(regularisation)
     largest = radii.joint(log_determinant, _regressed(H), d, regularisation, zeta, B)
-    terms = _theorem(visited_width_all_states(largest, information, S, H, K), S, A, H, K, zeta)
-    return Bound(
-        "vlsuob-reps-tight",
-        sum(value for _, value in terms),
-        True,
-        d * sqrt(H * S**3 * K) + sqrt(H * S * A * K),
-        "d sqrt(H S^3 K) + sqrt(H S A K)",
-        "bandit",
-        "unknown",
-        "linear mixture",
-        "docs/joint-radius.md and docs/theory.md",
-        holds=f"{1.0 - 5.0 * zeta:.6g}",
-        terms=terms,
-    )
+    source = "docs/joint-radius.md and docs/theory.md"
+    return _all_next_states("vlsuob-reps-tight", largest, information, S, A, H, K, d, zeta, source)
 
 
 def lsuob_reps(
@@ -277,19 +289,9 @@ def lsuob_reps(
     log_determinant = information + d * log(regularisation)
     largest = radii.scalar(log_determinant, _regressed(H), d, regularisation, zeta, B)
     terms = _theorem(visited_width_one_state(largest, information, S, H, K), S, A, H, K, zeta)
-    return Bound(
-        "lsuob-reps",
-        sum(value for _, value in terms),
-        True,
-        d * S**2 * sqrt(K) + sqrt(H * S * A * K),
-        "d S^2 sqrt(K) + sqrt(H S A K)",
-        "bandit",
-        "unknown",
-        "linear mixture",
-        f"{ZHAO}, Theorem 1; constants: docs/theory.md",
-        holds=f"{1.0 - 5.0 * zeta:.6g}",
-        terms=terms,
-    )
+    order, formula = d * S**2 * sqrt(K) + sqrt(H * S * A * K), "d S^2 sqrt(K) + sqrt(H S A K)"
+    source = f"{ZHAO}, Theorem 1; constants: docs/theory.md"
+    return _sum_of("lsuob-reps", terms, order, formula, source, 5.0 * zeta)
 
 
 # ------------------------------------------------------------------------------------- other upper bounds
@@ -307,6 +309,19 @@ def _order_only(
     return Bound(name, order, False, order, formula, feedback, "unknown", model, source, side)
 
 
+def _tabular(
+    name: str,
+    value: float,
+    order: float,
+    formula: str,
+    feedback: Feedback,
+    transition: Transition,
+    source: str,
+    holds: str,
+) -> Bound:
+    return Bound(name, value, True, order, formula, feedback, transition, "tabular", source, holds=holds)
+
+
 def uob_reps(S: int, A: int, H: int, K: float, d: int = 1, zeta: float = 0.05, B: float = 1.0) -> Bound:
     """Order H S sqrt(A K)."""
     _check_sizes(S, A, H, K, d, zeta, B)
@@ -316,35 +331,15 @@ def uob_reps(S: int, A: int, H: int, K: float, d: int = 1, zeta: float = 0.05, B
 def o_reps(S: int, A: int, H: int, K: float, d: int = 1, zeta: float = 0.05, B: float = 1.0) -> Bound:
     """2 H sqrt(K log(S A / H)), always: known transition, full information, eta = sqrt(log(S A / H) / K)."""
     _check_sizes(S, A, H, K, d, zeta, B)
-    return Bound(
-        "o-reps",
-        2.0 * H * sqrt(K * log(S * A / H)),
-        True,
-        H * sqrt(K),
-        "H sqrt(K)",
-        "full",
-        "known",
-        "tabular",
-        "Zimin, Neu 2013",
-        holds="1",
-    )
+    value = 2.0 * H * sqrt(K * log(S * A / H))
+    return _tabular("o-reps", value, H * sqrt(K), "H sqrt(K)", "full", "known", ZIMIN, "1")
 
 
 def o_reps_bandit(S: int, A: int, H: int, K: float, d: int = 1, zeta: float = 0.05, B: float = 1.0) -> Bound:
     """2 sqrt(H S A K log(S A / H)) in expectation: known transition, eta = sqrt(H log(S A / H) / (K S A))."""
     _check_sizes(S, A, H, K, d, zeta, B)
-    return Bound(
-        "o-reps-bandit",
-        2.0 * sqrt(H * S * A * K * log(S * A / H)),
-        True,
-        sqrt(H * S * A * K),
-        "sqrt(H S A K)",
-        "bandit",
-        "known",
-        "tabular",
-        "Zimin, Neu 2013",
-        holds="expectation",
-    )
+    value, order = 2.0 * sqrt(H * S * A * K * log(S * A / H)), sqrt(H * S * A * K)
+    return _tabular("o-reps-bandit", value, order, "sqrt(H S A K)", "bandit", "known", ZIMIN, "expectation")
 
 
 def mdp_e(S: int, A: int, H: int, K: float, d: int = 1, zeta: float = 0.05, B: float = 1.0) -> Bound:
@@ -353,18 +348,8 @@ def mdp_e(S: int, A: int, H: int, K: float, d: int = 1, zeta: float = 0.05, B: f
     That is ``exponential_weights`` with every range at most H, at its best step size sqrt(8 log(A) / (K H^2)).
     """
     _check_sizes(S, A, H, K, d, zeta, B)
-    return Bound(
-        "mdp-e",
-        H**2 * sqrt(0.5 * K * log(A)),
-        True,
-        H**2 * sqrt(K),
-        "H^2 sqrt(K)",
-        "full",
-        "known",
-        "tabular",
-        "Even-Dar, Kakade, Mansour 2009; constants: docs/learners/mdp-e.md",
-        holds="1",
-    )
+    value, source = H**2 * sqrt(0.5 * K * log(A)), "Even-Dar, Kakade, Mansour 2009; constants: docs/learners/mdp-e.md"
+    return _tabular("mdp-e", value, H**2 * sqrt(K), "H^2 sqrt(K)", "full", "known", source, "1")
 
 
 def visited_width_counts(confidence: float, S: int, A: int, K: float) -> float:
@@ -386,19 +371,9 @@ def uc_o_reps(S: int, A: int, H: int, K: float, d: int = 1, zeta: float = 0.05, 
         ("REGRET", mirror_descent(H * divergence, sqrt(divergence / K), H * K)),
         ("ERROR", error(width, H)),
     )
-    return Bound(
-        "uc-o-reps",
-        sum(value for _, value in terms),
-        True,
-        H * S * sqrt(A * K),
-        "H S sqrt(A K)",
-        "full",
-        "unknown",
-        "tabular",
-        f"{ROSENBERG} (ICML); constants: docs/learners/uc-o-reps.md",
-        holds=f"{1.0 - 2.0 * zeta:.6g}",
-        terms=terms,
-    )
+    source = f"{ROSENBERG} (ICML); constants: docs/learners/uc-o-reps.md"
+    order, formula = H * S * sqrt(A * K), "H S sqrt(A K)"
+    return _sum_of("uc-o-reps", terms, order, formula, source, 2.0 * zeta, "full", "tabular")
 
 
 def bandit_uc_o_reps(
@@ -498,13 +473,9 @@ def _full_information(
     failure: float,
     losses: Literal["adversarial", "stochastic"] = "adversarial",
 ) -> Bound:
-    """A bound of a learner of linear mixtures that sees all losses; ``failure`` is the probability that it fails."""
-    value = sum(value for _, value in terms)
+    """A bound of a learner of linear mixtures that sees all losses."""
     page = f"{source}; constants: docs/learners/{name}.md"
-    setting: tuple[Feedback, Transition, str] = ("full", "unknown", "linear mixture")
-    return Bound(
-        name, value, True, order, formula, *setting, page, holds=f"{1.0 - failure:.6g}", terms=terms, losses=losses
-    )
+    return _sum_of(name, terms, order, formula, page, failure, "full", losses=losses)
 
 
 def oppo(
@@ -563,18 +534,9 @@ def exp3_policies(S: int, A: int, H: int, K: float, d: int = 1, zeta: float = 0.
     _check_sizes(S, A, H, K, d, zeta, B)
     log_n = (S - 1) * log(A)
     n = exp(log_n) if log_n < 700.0 else inf
-    return Bound(
-        "exp3-policies",
-        H * sqrt(2.0 * n * K * log_n) if log_n > 0.0 else 0.0,
-        True,
-        H * sqrt(n * K),
-        "H sqrt(A^(S-1) K)",
-        "bandit",
-        "unknown",
-        "tabular",
-        "Auer, Cesa-Bianchi, Freund, Schapire 2002",
-        holds="expectation",
-    )
+    value, order = H * sqrt(2.0 * n * K * log_n) if log_n > 0.0 else 0.0, H * sqrt(n * K)
+    source = "Auer, Cesa-Bianchi, Freund, Schapire 2002"
+    return _tabular("exp3-policies", value, order, "H sqrt(A^(S-1) K)", "bandit", "unknown", source, "expectation")
 
 
 # ------------------------------------------------------------------------------------------ lower bounds
