@@ -331,6 +331,7 @@ def test_an_empty_set_is_enlarged_and_counted():
         ({"lam": 0.0}, "lam is 0.0"),
         ({"lam": -1.0, "radius": "joint"}, "lam is -1.0"),
         ({"geometry": "box", "simplex": True}, "simplex=True needs geometry 'ellipsoid'"),
+        ({"simplex": "no"}, "simplex is 'no', should be True or False"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options, message):

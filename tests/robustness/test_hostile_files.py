@@ -99,6 +99,24 @@ def test_spoiled_worlds_are_refused_or_sound(tmp_path):
     assert attack("mdp", tmp_path / "good.npz", load_mdp, use_mdp, 1_000, 2, tmp_path) > 300
 
 
+@pytest.mark.parametrize(
+    ("name", "place", "value"),
+    [
+        ("exp3-policies", "episodes_seen", 10**30),
+        ("uniform", "skipped", 2**53),
+        ("lsuob-reps", "simplex", np.zeros((1, 1))),
+    ],
+)
+def test_what_slow_attacks_found_stays_refused(name, place, value, tmp_path):
+    used_learner(name).save(tmp_path / "learner.npz")
+    tree = storage.read(tmp_path / "learner.npz", "learner")
+    home = tree["options"] if place == "simplex" else tree
+    home[place] = value
+    storage.write(tmp_path / "learner.npz", "learner", tree)
+    with pytest.raises(CorruptCheckpointError, match=r"learner\.npz"):
+        load_learner(tmp_path / "learner.npz")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", learners.names())
 def test_many_spoiled_learners_are_refused_or_sound(name, tmp_path):

@@ -255,6 +255,8 @@ class Learner(ABC):
         check_policy(self._layers, policy)
         self.episodes_seen = integer(state["episodes_seen"], "episodes_seen", 0, ValueError)
         self.skipped = integer(state["skipped"], "skipped", 0, ValueError)
+        if self.episodes_seen + self.skipped >= 2**53:  # nobody has counted so far, and counters have 64 bits
+            raise ValueError(f"it has seen {self.episodes_seen} episodes and skipped {self.skipped}")
         expected, found = set(self._state()), set(state["state"])
         if expected != found:
             raise ValueError(f"its state has {sorted(found)}, should have {sorted(expected)}")

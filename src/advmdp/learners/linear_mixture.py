@@ -54,6 +54,7 @@ class LinearMixtureReps(RepsLearner[Regression]):
     ) -> None:
         self.geometry, self.simplex, self.lam, self.radius_scale = geometry, simplex, lam, radius_scale
         require(geometry in ("ellipsoid", "box"), "geometry", geometry, "'ellipsoid' or 'box'")
+        require(isinstance(simplex, bool), "simplex", simplex, "True or False")
         require(lam is None or 0.0 < lam < np.inf, "lam", lam, "a number > 0, or None")
         require(0.0 < radius_scale < np.inf, "radius_scale", radius_scale, "a number > 0")
         if entropy == "triples" and geometry == "ellipsoid":
