@@ -196,12 +196,13 @@ def svg(figure: Figure) -> bytes:
 
 
 def summary(docs: Path = DOCS) -> str:
-    """The table of all studies that have findings, as Markdown."""
+    """The table of all studies that have a page, as Markdown; without a number where there are no full runs yet."""
     lines = ["| study | question | number (95% interval) | answer |", "|---|---|---|---|"]
     for name in STUDIES:
-        if (docs / "findings" / f"{name}.json").exists():
-            study, first = module(name), read_findings(name, docs)[0]
-            lines.append(f"| [{name}]({name}.md) | {study.QUESTION} | {first} | {study.ANSWER} |")
+        if (docs / f"{name}.md").exists():
+            study, known = module(name), (docs / "findings" / f"{name}.json").exists()
+            number = read_findings(name, docs)[0] if known else ""
+            lines.append(f"| [{name}]({name}.md) | {study.QUESTION} | {number} | {study.ANSWER} |")
     return "\n".join(lines)
 
 

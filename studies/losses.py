@@ -14,7 +14,7 @@ from advmdp.report.figures import COLOURS, legend_below
 from studies.common import Finding, finding, means, tidy
 
 QUESTION = "Does the learner keep its regret small whatever the losses do, and does forgetting help where they change?"
-ANSWER = "open: no full run yet"
+ANSWER = "open: the full runs are not finished; the page has what the small variant shows"
 SPECS = ("study-losses", "study-losses-change")
 KINDS = ("stochastic", "corrupted", "switching", "drifting", "adaptive")
 OURS, FORGETS, BANK = "vlsuob-reps-tight", "vlsuob-reps-restart", "vlsuob-reps-bank"

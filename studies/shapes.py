@@ -14,7 +14,7 @@ from advmdp.report.figures import COLOURS, legend_below
 from studies.common import Finding, finding, means, tidy
 
 QUESTION = "On problems of real shape, is the regret after 5,000 episodes useful, and what does an episode cost?"
-ANSWER = "open: no full run yet"
+ANSWER = "open: the full runs are not finished; the page has what the small variant shows"
 SPECS = ("study-shapes",)
 OURS, TABLES, KNOWN = "vlsuob-reps-tight", "uob-reps", "o-reps-bandit"
 
