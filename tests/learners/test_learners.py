@@ -114,6 +114,31 @@ def test_an_update_that_fails_inside_leaves_no_trace(monkeypatch):
     np.testing.assert_array_equal(learner._total, before)
 
 
+def test_an_update_that_fails_after_drawing_gives_the_draws_back():
+    class Drawing(type(make_learner("uniform", SMALL, 10))):
+        """Draws in every update, and fails in some."""
+
+        drawn, fails = (), False
+
+        def _learn(self, episode):
+            self.drawn = (*self.drawn, *self._rng.random(3))
+            if self.fails:
+                raise RuntimeError("solver failed")
+
+    losses = make_adversary("fixed", SMALL, 10).losses(0)
+    steady, shaken = Drawing(SMALL.model, 10), Drawing(SMALL.model, 10)
+    episode = play(SMALL, steady.policy, losses, np.random.default_rng(0))
+    for _ in range(3):
+        steady.update(episode)
+        Drawing.fails = True
+        with pytest.raises(RuntimeError, match="solver failed"):
+            shaken.update(episode)
+        Drawing.fails = False
+        shaken.update(episode)
+        assert shaken.drawn == steady.drawn
+    assert [shaken.act(0, 0) for _ in range(20)] == [steady.act(0, 0) for _ in range(20)]
+
+
 class Alternating(Adversary):
     """The losses that undo follow-the-leader: always the leader's action is the bad one."""
 
