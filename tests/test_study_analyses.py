@@ -11,8 +11,8 @@ import pytest
 from advmdp.confidence import radii
 from advmdp.experiments import Store, run_spec
 from advmdp.experiments.measures import WidthsMeasure
-from studies import actions
-from studies.common import summed, world_option
+from studies import actions, rate
+from studies.common import complete, filled, paired, summed, thinned, world_option
 from tests.experiments.specs import small_spec
 
 
@@ -79,3 +79,44 @@ def test_widths_of_boxes_sum_to_less_than_their_bound(favourite):
             if (visits >= np.maximum(1.0, 2.0 * epoch)).any():
                 epoch = visits.copy()
     assert total < actions.table_widths(A, episodes)
+
+
+def test_exponents_are_fitted_seed_by_seed_and_only_where_every_regret_is_positive():
+    rows = pd.DataFrame(
+        [
+            (seed, K, scale * K**power)
+            for seed, scale, power in ((0, 3.0, 0.5), (1, 8.0, 0.7))
+            for K in (100, 1000, 10_000)
+        ]
+        + [(0, 10, -1.0), (1, 10, 2.0), (2, 100, 5.0)],  # a negative regret, and a seed that is not finished
+        columns=["seed", "episode", "regret"],
+    )
+    with pytest.raises(ValueError, match="no exponent"):
+        rate.exponents(rows[rows["episode"] <= 100])
+    finished = rows[rows["seed"] < 2]
+    assert rate.exponents(finished).tolist() == pytest.approx([0.5, 0.7])
+    assert rate.exponents(rows[rows["episode"] > 10]).tolist() == pytest.approx([0.5, 0.7])
+
+
+def test_pairs_are_taken_within_a_seed_and_open_ones_are_refused():
+    table = pd.DataFrame(
+        {"seed": [1, 0, 0, 1, 2], "learner": ["a", "a", "b", "b", "a"], "regret": [8.0, 3.0, 1.0, 2.0, 9.0]}
+    )
+    whole = complete(table, "learner")
+    assert set(whole["seed"]) == {0, 1}
+    assert paired(whole, "learner", "a", "b", "regret").to_dict() == {0: 2.0, 1: 6.0}
+    assert paired(whole, "learner", "a", "b", "regret", log=True).to_dict() == pytest.approx({0: log(3.0), 1: log(4.0)})
+    with pytest.raises(ValueError, match="not every seed"):
+        paired(table, "learner", "a", "b", "regret")
+
+
+def test_a_thinned_run_keeps_its_last_row():
+    frame = pd.DataFrame({"cell": ["x"] * 6 + ["y"] * 5, "episode": [*range(1, 7), *range(1, 6)]})
+    assert thinned(frame, 4)["episode"].tolist() == [2, 6, 1, 5]
+
+
+def test_numbers_replace_what_stood_between_the_marks():
+    page = "a\n<!-- numbers -->\nold\n<!-- end of numbers -->\nb\n"
+    new = filled(page, "numbers", "12 ± 3")
+    assert new == "a\n<!-- numbers -->\n\n12 ± 3\n\n<!-- end of numbers -->\nb\n"
+    assert filled(new, "numbers", "12 ± 3") == new
