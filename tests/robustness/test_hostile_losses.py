@@ -151,6 +151,19 @@ def test_a_small_file_cannot_ask_for_a_large_array(name, make, tmp_path):
     assert pa.total_allocated_bytes() <= held
 
 
+def test_a_member_that_claims_to_be_longer_than_its_file_is_refused(tmp_path):
+    content = bytearray(GOOD["plain.npz"])
+    content[content.index(b"PK\x01\x02") + 23] ^= 0x10  # 2**28 in the compressed size of the first member
+    (tmp_path / "l.npz").write_bytes(content)
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidMDPError, match="claim to be larger"):
+            read(tmp_path / "l.npz")
+        assert tracemalloc.get_traced_memory()[1] < LARGEST_MEMORY
+    finally:
+        tracemalloc.stop()
+
+
 @pytest.mark.parametrize(
     ("name", "content"),
     [

@@ -78,6 +78,8 @@ def _members(file: Path, layers: Layers) -> list[Any]:
         entries = {entry.filename.removesuffix(".npy"): entry for entry in archive.infolist()}
         if sorted(entries) != sorted(names):
             raise InvalidMDPError(f"it holds {sorted(entries)}, should hold {names}")
+        if sum(entry.compress_size for entry in entries.values()) > file.stat().st_size:
+            raise InvalidMDPError("it is no file of numbers (its members claim to be larger than itself)")
         _check_size(file, sum(entry.file_size for entry in entries.values()))
         return [storage.array(archive.read(entries[name])) for name in names]
 
