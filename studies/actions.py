@@ -10,6 +10,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from advmdp.report.figures import COLOURS, legend_below
+from advmdp.report.results import interval
 from advmdp.theory import bounds
 from studies.common import Finding, draw_ratio, finding, means, over_sizes, paired, summed, world_option
 
@@ -59,6 +60,26 @@ def findings(table: pd.DataFrame) -> list[Finding]:
         sentence = f"exponent of A in the summed width of the sets, {learner}, {few} to {many} actions"
         found.append(finding(f"exponent of A, {learner}", sentence, slopes))
     return found
+
+
+def results(table: pd.DataFrame) -> pd.DataFrame:
+    """For each A: up to which d the bound of mixtures is the smaller one, and who wins."""
+    rows = table[table["d"] == table["d"].min()]
+    sizes = [int(A) for A in np.sort(rows["A"].unique())]
+    lines = {
+        "d = √(HA/S)": [f"{sqrt(H * A / S):.2f}" for A in sizes],
+        "d where the orders cross, second term kept": [f"{order_crossing(A):.2f}" for A in sizes],
+    }
+    for power in (8, 10, 12):
+        K = 10.0**power
+        lines[f"d where explicit bounds cross, K = 10^{power}"] = [f"{explicit_crossing(A, K):.1f}" for A in sizes]
+    for learner in (LINEAR, PRINTED, TABLES, "uniform"):
+        regrets = means(rows[rows["learner"] == learner].sort_values("A"), ["A"], "regret")
+        lines[f"regret, {learner}"] = [interval(*row) for row in regrets[["mean", "half_width"]].to_numpy()]
+    for learner in (LINEAR, PRINTED):
+        logs = [paired(rows[rows["A"] == A], "learner", learner, TABLES, "regret", log=True) for A in sizes]
+        lines[f"regret, {learner} / {TABLES}"] = [f"{np.exp(each.mean()):.2f}" for each in logs]
+    return pd.DataFrame([[name, *cells] for name, cells in lines.items()], columns=["", *(f"A = {A}" for A in sizes)])
 
 
 # ----------------------------------------------------------------------------------- where the bounds cross

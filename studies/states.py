@@ -86,14 +86,30 @@ def findings(table: pd.DataFrame) -> list[Finding]:
     return found
 
 
+def results(table: pd.DataFrame) -> pd.DataFrame:
+    """One state over all states, for every S."""
+    sizes, horizon = np.sort(table["S"].unique()), int(table["H"].iloc[0])
+    lines = {
+        "√(S/H)": np.sqrt(sizes / horizon),
+        "explicit bounds on the widths, joint radius": _explicit(sizes, horizon),
+    }
+    for column, name in {**SUMMED, "regret": "regret"}.items():
+        for learner, radius in ((ALL, "joint"), (PRINTED, "printed")):
+            summed_name = name if column == "regret" else f"summed {name}"
+            lines[f"{summed_name}, {radius} radius"] = np.exp(log_ratios(table, column, learner).mean()).to_numpy()
+    cells = [[name, *(f"{value:.2f}" for value in values)] for name, values in lines.items()]
+    return pd.DataFrame(cells, columns=["one state / all states", *(f"S = {S}" for S in sizes)])
+
+
 def draw(table: pd.DataFrame) -> Figure:
     """The gap in what Lemma 3 bounds, beside what the bounds say of it; and the gap in regret."""
     figure = Figure(figsize=(6.4, 4.6), layout="constrained")
     difference, regret = figure.subplots(1, 2)
     sizes, horizon = np.sort(table["S"].unique()), int(table["H"].iloc[0])
     difference.plot(sizes, np.sqrt(sizes / horizon), color="0.3", dashes=(4, 2), label=r"$\sqrt{S/H}$")
-    explicit = [_bound(bounds.lsuob_reps, S, horizon) / _bound(bounds.vlsuob_reps_tight, S, horizon) for S in sizes]
-    difference.plot(sizes, explicit, color="0.3", dashes=(1, 1.5), label="explicit bounds, joint radius")
+    difference.plot(
+        sizes, _explicit(sizes, horizon), color="0.3", dashes=(1, 1.5), label="explicit bounds, joint radius"
+    )
     for ax, column in ((difference, "occupancy_difference"), (regret, "regret")):
         for colour, (learner, radius) in zip(COLOURS, ((ALL, "joint"), (PRINTED, "printed")), strict=False):
             draw_ratio(ax, log_ratios(table, column, learner), colour, f"measured, {radius} radius")
@@ -107,6 +123,11 @@ def draw(table: pd.DataFrame) -> Figure:
     return figure
 
 
-def _bound(function: bounds.BoundFunction, S: int, horizon: int) -> float:
-    """The part of an explicit bound that is proportional to the widths, at the sizes of the study."""
-    return dict(function(int(S), 2, horizon, 10_000, 3).terms)["ERROR"]
+def _explicit(sizes: np.ndarray, horizon: int) -> np.ndarray:
+    """The ratio of explicit bounds, at the sizes of the study: of ERROR, which is a multiple of the summed widths."""
+    one, every = (
+        np.array([dict(bound(int(S), 2, horizon, 10_000, 3).terms)["ERROR"] for S in sizes])
+        for bound in (bounds.lsuob_reps, bounds.vlsuob_reps_tight)
+    )
+    ratio: np.ndarray = one / every
+    return ratio
