@@ -119,7 +119,7 @@ def _members(file: Any, size: int) -> dict[str, bytes]:
 
 
 def array(content: bytes) -> NDArray[Any]:
-    """The array in the bytes of a ``.npy`` file, if they are one of plain numbers and neither more nor less."""
+    """The array, of any shape, in the bytes of a ``.npy`` file that holds plain numbers and neither more nor less."""
     buffer = io.BytesIO(content)
     version = np.lib.format.read_magic(buffer)
     if version != (1, 0):
