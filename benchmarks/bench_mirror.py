@@ -1,18 +1,21 @@
 """Times the mirror step against Clarabel and CVXPY, and runs it for long.
 
     python -m benchmarks.bench_mirror                # speed, loop, scaling, compile and large, then what must hold
-    python -m benchmarks.bench_mirror speed          # one cold step per family, best of several, with the oracles
-    python -m benchmarks.bench_mirror loop           # bare mirror-descent loops, cold and warm
+    python -m benchmarks.bench_mirror speed          # cold steps of learning runs, with the oracles in turn
+    python -m benchmarks.bench_mirror loop           # bare mirror-descent loops, every step cold and warm
     python -m benchmarks.bench_mirror large          # one cold step at width 100, A = 5, d = 5, H = 10
     python -m benchmarks.bench_mirror scaling        # cost per iteration against A, width and H
     python -m benchmarks.bench_mirror compile        # CPU time to compile what vlsuob-reps needs, from nothing
     python -m benchmarks.bench_mirror endure 10000   # so many steps per family, against the same at tolerance 1e-10
 
 Steps include the presolve: the reduced form that a set remembers is dropped before each timing.  The rivals are the
-two oracles of the tests, ``advmdp.solvers.reference``, solved by Clarabel at its default tolerances, the best of a few
-runs.  "x Clarabel" counts the time inside Clarabel on the vectorised model, "x CVXPY, vectorised" all of it, modelling
+two oracles of the tests, ``advmdp.solvers.reference``, solved by Clarabel at its default tolerances.  "x Clarabel"
+counts the time inside Clarabel's ``solve`` on the vectorised model, "x CVXPY, vectorised" all of it, modelling
 included, and "x CVXPY, by pairs" all of it for the model with one constraint per pair and state, as the formulas stand.
-Times are CPU times, which a busy machine changes less than time on the wall.
+
+Times are CPU times, which a busy machine changes less than time on the wall; but processors that share a core slow
+each other down, by a third and more and from one second to the next.  So all that is compared is run in turn, round
+after round, and the least time of each over all rounds counts.
 """
 
 from __future__ import annotations
@@ -27,12 +30,16 @@ from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
+import clarabel
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from advmdp import make_adversary, make_learner, make_world, run
 from advmdp.confidence import BoxSet, ConfidenceSet, EllipsoidSet, KnownKernels, L1Set
+from advmdp.learners import reps
 from advmdp.solvers import MirrorStep, SolverError, mirror_descent_step, reference
 from advmdp.solvers.reference import ReferenceStep
 
@@ -97,43 +104,121 @@ def forget(confidence_set: ConfidenceSet) -> None:
         confidence_set._reduced = None
 
 
+def timed(confidence_set: ConfidenceSet, *arguments: object, **options: object) -> tuple[float, MirrorStep]:
+    """Seconds of CPU of one step, presolve included, and its answer."""
+    forget(confidence_set)
+    begin = time.process_time()
+    step = mirror_descent_step(confidence_set, *arguments, **options)
+    return time.process_time() - begin, step
+
+
 def best_time(confidence_set: ConfidenceSet, q: Tables, loss: Tables, repeats: int = 50) -> tuple[float, MirrorStep]:
-    step = mirror_descent_step(confidence_set, q, loss, 1.0)
-    best = np.inf
-    for _ in range(repeats):
-        forget(confidence_set)
+    mirror_descent_step(confidence_set, q, loss, 1.0)
+    trials = [timed(confidence_set, q, loss, 1.0) for _ in range(repeats)]
+    return min(seconds for seconds, _ in trials), trials[0][1]
+
+
+class Stopwatch:
+    """Stands in for Clarabel's solver and counts the CPU time of its ``solve``, set-up excluded."""
+
+    seconds = 0.0
+    make = clarabel.DefaultSolver
+
+    def __init__(self, *arguments: object) -> None:
+        self.solver = Stopwatch.make(*arguments)
+
+    def solve(self) -> object:
         begin = time.process_time()
-        step = mirror_descent_step(confidence_set, q, loss, 1.0)
-        best = min(best, time.process_time() - begin)
-    return best, step
+        solution = self.solver.solve()
+        Stopwatch.seconds = time.process_time() - begin
+        return solution
 
 
 def oracle_time(oracle: Callable[..., ReferenceStep], *arguments: object) -> tuple[float, float]:
-    """Seconds of CPU of one call, and how much of it Clarabel took: what it reports is time on the wall, of which the
-    call had a share."""
-    wall, begin = time.perf_counter(), time.process_time()
-    step = oracle(*arguments, 1.0, settings={})
-    spent = time.process_time() - begin
-    return spent, step.solve_time * spent / (time.perf_counter() - wall)
+    """Seconds of CPU of one call, and how many of them Clarabel took."""
+    clarabel.DefaultSolver = Stopwatch
+    try:
+        begin = time.process_time()
+        oracle(*arguments, 1.0, settings={})
+        return time.process_time() - begin, Stopwatch.seconds
+    finally:
+        clarabel.DefaultSolver = Stopwatch.make
 
 
-def speed(repeats: int = 3) -> dict[str, float]:
+class Instance(NamedTuple):
+    """One step: the loss is already multiplied by the step size."""
+
+    name: str
+    confidence_set: ConfidenceSet
+    q: Tables
+    loss: Tables
+
+
+# Episodes of a run of vlsuob-reps-tight, with ellipsoids or with boxes around them, whose steps are timed.
+EPISODES = (2, 10, 40, 160)
+
+
+def recorded(family: str) -> list[Instance]:
+    """Steps of a learning run at layers 1-10-10-10-10-1, A = 4, d = 4, after the random one of :func:`problem`."""
     families, q, loss = problem()
+    instances = [Instance("random", families[family], q, loss)]
+    if family == "known":
+        return instances
+    episodes = max(EPISODES)
+    world = make_world("random-mixture", layer_sizes=(1, 10, 10, 10, 10, 1), n_actions=4, dim=4)
+    original, count = reps.mirror_descent_step, 0
+
+    def record(confidence_set, q, loss, step_size, **options):  # type: ignore[no-untyped-def]
+        nonlocal count
+        count += 1
+        if count in EPISODES:
+            previous = [np.exp(table) for table in options["log_q"]]
+            instances.append(Instance(f"episode {count}", confidence_set, previous, [step_size * x for x in loss]))
+        return original(confidence_set, q, loss, step_size, **options)
+
+    reps.mirror_descent_step = record
+    try:
+        learner = make_learner("vlsuob-reps-tight", world, episodes, geometry=family)
+        run(world, learner, make_adversary("stochastic", world, episodes), episodes, progress=False)
+    finally:
+        reps.mirror_descent_step = original
+    return instances
+
+
+def speed(rounds: int = 8) -> dict[str, float]:
+    """Cold steps and Clarabel's in turn; per family the middle ratio of its instances."""
     ratios = {}
-    print("family     ms/step  iterations  gap       x Clarabel  x CVXPY, vectorised  x CVXPY, by pairs")
-    for name in FAMILIES:
-        confidence_set = families[name]
-        seconds, step = best_time(confidence_set, q, loss, 200)
-        inside = whole = plain = np.inf
-        for _ in range(repeats):
-            both = oracle_time(reference.mirror_step, confidence_set, q, loss)
-            whole, inside = min(whole, both[0]), min(inside, both[1])
-            plain = min(plain, oracle_time(reference.mirror_step_pair_by_pair, confidence_set, q, loss)[0])
-        found = {"x Clarabel": inside, "x CVXPY, vectorised": whole, "x CVXPY, by pairs": plain}
-        ratios |= {f"{name} {rival}": time_taken / seconds for rival, time_taken in found.items()}
+    print("family     instance      ms/step  iterations  gap       Clarabel, ms  x Clarabel  x CVXPY, vectorised")
+    for family in FAMILIES:
+        found = []
+        instances = recorded(family)
+        for name, confidence_set, q, loss in instances:
+            own = inside = whole = np.inf
+            _, step = timed(confidence_set, q, loss, 1.0)
+            for _ in range(rounds):
+                own = min(own, *(timed(confidence_set, q, loss, 1.0)[0] for _ in range(20)))
+                both = oracle_time(reference.mirror_step, confidence_set, q, loss)
+                whole, inside = min(whole, both[0]), min(inside, both[1])
+            found.append((inside / own, whole / own))
+            print(
+                f"{family:10} {name:12} {1e3 * own:8.3f}  {step.iterations:10d}  {step.gap:.1e} {1e3 * inside:13.2f}"
+                f" {inside / own:11.1f} {whole / own:20.0f}",
+                flush=True,
+            )
+        first = instances[0]
+        own = min(timed(*first[1:], 1.0)[0] for _ in range(50))
+        plain = oracle_time(reference.mirror_step_pair_by_pair, *first[1:])[0]
+        own = min(own, *(timed(*first[1:], 1.0)[0] for _ in range(50)))
+        middle = np.median(found, axis=0)
+        ratios |= {
+            f"{family} x Clarabel": float(middle[0]),
+            f"{family} x CVXPY, vectorised": float(middle[1]),
+            f"{family} x CVXPY, by pairs": plain / own,
+        }
         print(
-            f"{name:10} {1e3 * seconds:7.3f}  {step.iterations:10d}  {step.gap:.1e}"
-            f"  {inside / seconds:10.0f}  {whole / seconds:19.0f}  {plain / seconds:17.0f}"
+            f"{family:10} middle: x Clarabel {middle[0]:.1f}, x CVXPY, vectorised {middle[1]:.0f}; "
+            f"random: x CVXPY, by pairs {plain / own:.0f}",
+            flush=True,
         )
     return ratios
 
@@ -165,33 +250,29 @@ def losses(rng: np.random.Generator, q: Tables) -> Tables:
     return [np.where(rng.random(x.shape) < 2 / x.size, 5 * rng.random(x.shape), 0) for x in q]
 
 
-def loop(steps: int = 600) -> dict[str, float]:
-    """Milliseconds per step of a bare loop, cold and warm in alternate stretches, so that both see the same machine."""
+def loop(steps: int = 300) -> dict[str, float]:
+    """A bare loop in which every step is solved warm and cold, in turn and three times; the warm answer goes on."""
     families, q, _ = problem()
     ratios = {}
     for name in FAMILIES[:2]:
         confidence_set = families[name]
-        seconds: dict[str, list[float]] = {"cold": [], "warm": []}
-        iterations = Counter[str]()
-        for stretch in range(6):
-            for mode, times in seconds.items():
-                rng = np.random.default_rng(stretch)
-                log_q, warm = [np.log(layer) for layer in q], None
-                for i in range(steps // 6 + 1):
-                    loss = losses(rng, q)
-                    forget(confidence_set)
-                    begin = time.process_time()
-                    step = mirror_descent_step(confidence_set, None, loss, 0.1, log_q=log_q, warm=warm)
-                    if i > 0:
-                        times.append(time.process_time() - begin)
-                        iterations[mode] += step.iterations
-                    log_q, warm = step.log_q, step.warm if mode == "warm" else None
-        for mode, times in seconds.items():
-            print(
-                f"{name:10} {mode}: {iterations[mode] / len(times):5.2f} iterations, "
-                f"median {1e3 * np.median(times):.3f} ms, mean {1e3 * np.mean(times):.3f} ms"
-            )
-        ratios[f"{name} warm"] = float(np.median(seconds["cold"]) / np.median(seconds["warm"]))
+        rng = np.random.default_rng(0)
+        log_q, warm = [np.log(layer) for layer in q], None
+        seconds, iterations = np.zeros(2), np.zeros(2)
+        for i in range(steps + 1):
+            loss = losses(rng, q)
+            trials = [
+                [timed(confidence_set, None, loss, 0.1, log_q=log_q, warm=memory) for memory in (None, warm)]
+                for _ in range(3)
+            ]
+            if i > 0:
+                seconds += np.min([[spent for spent, _ in trial] for trial in trials], axis=0)
+                iterations += [step.iterations for _, step in trials[0]]
+            step = trials[0][1][1]
+            log_q, warm = step.log_q, step.warm
+        for mode, spent, used in zip(("cold", "warm"), seconds, iterations, strict=True):
+            print(f"{name:10} {mode}: {used / steps:5.2f} iterations, {1e3 * spent / steps:.3f} ms", flush=True)
+        ratios[f"{name} warm"] = float(seconds[0] / seconds[1])
     return ratios
 
 

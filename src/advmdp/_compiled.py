@@ -52,6 +52,10 @@ def inner_kernel(function: F) -> F:
     Numba would optimise it and generate machine code for it by itself, and then do both again, with everything it
     calls in turn, inside each kernel that calls it: the deeper the nesting, the more often.  Here it is translated
     once and linked; the :func:`kernel` at the top optimises the whole, and its cache file contains it.
+
+    Two rules.  Memory that the function writes through one argument must not be reached through another (arguments
+    that are only read may overlap): loops then vectorise without comparing addresses first, however many arrays they
+    write.  And it must not allocate: nothing counts references.
     """
     return cast(F, numba.njit(function, **_INNER))
 
@@ -103,13 +107,14 @@ class _InnerCompiler(CompilerBase):
 
     def define_pipelines(self) -> list[Any]:
         state = self.state
+        state.flags.noalias = True
         make_library: Any = _InnerLibrary
         state.library = make_library(state.targetctx.codegen(), state.func_id.func_qualname)
         return [DefaultPassBuilder.define_nopython_pipeline(state)]
 
 
 _INNER: dict[str, Any] = {
-    "error_model": "numpy", "nogil": True, "pipeline_class": _InnerCompiler,
+    "error_model": "numpy", "nogil": True, "pipeline_class": _InnerCompiler, "_nrt": False, "no_rewrites": True,
     "no_cpython_wrapper": True, "no_cfunc_wrapper": True,
 }  # fmt: skip
 

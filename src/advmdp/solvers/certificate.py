@@ -305,16 +305,12 @@ def start_prices(
     H = layout.states.shape[0]
     ahead = work[0]
     target = work[1]
-    spread = 0.0
     prices[prices.shape[0] - 1] = 0.0
     if lift == 0.0:
         for i in range(log_weight.shape[0]):
             log_weight[i] = log_prior[i]
         settle(layout, kernels, log_prior, cost, 60, work, log_weight, mass, prices)
-        for h in range(1, H):
-            here = prices[layout.state_at[h] : layout.state_at[h + 1]]
-            spread = max(spread, np.max(here) - np.min(here))
-        return spread
+        return price_spread(layout, prices)
     for sweep in range(2):
         for h in range(H - 1, -1, -1):
             n = layout.states[h]
@@ -327,9 +323,6 @@ def start_prices(
                     target[s] = min(max(target[s], rolled + lift), rolled - lift)
                     mass[at + s] = target[s]
             price_layer(layout, h, log_prior, cost, ahead, target, prices, log_weight)
-            if sweep == 1 and h > 0:
-                here = view1(prices, at, n)
-                spread = max(spread, np.max(here) - np.min(here))
         if sweep == 0:
             for i in range(log_q.shape[0]):
                 log_q[i] = log_weight[i]
@@ -346,6 +339,20 @@ def start_prices(
                 if h < H - 1:
                     there = layout.state_at[h + 1]
                     log_arrivals(layout, h, reach, log_q, work[2], view1(mass, there, layout.nexts[h]))
+    return price_spread(layout, prices)
+
+
+@inner_kernel
+def price_spread(layout: Layout, prices: Floats) -> float:
+    """The largest difference of two prices of a layer."""
+    spread = 0.0
+    for h in range(1, layout.states.shape[0]):
+        low = np.inf
+        high = -np.inf
+        for i in range(layout.state_at[h], layout.state_at[h + 1]):
+            low = min(low, prices[i])
+            high = max(high, prices[i])
+        spread = max(spread, high - low)
     return spread
 
 

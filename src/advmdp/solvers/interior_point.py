@@ -65,6 +65,80 @@ def step_along(longest: float, patient: bool, q: Floats, dq: Floats) -> float:
 
 
 @inner_kernel
+def invert_slacks(q: Floats, slack: Floats, multiplier: Floats, inverse: Floats, ratio: Floats, ready: Floats) -> None:
+    """For the complementary pairs (rows, N) of the blocks of a layer: 1 / slack, multiplier / slack, q / slack."""
+    n_rows, N = slack.shape
+    for i in range(n_rows):
+        for b in range(N):
+            one = 1.0 / slack[i, b]
+            inverse[i, b] = one
+            ratio[i, b] = multiplier[i, b] * one
+            ready[i, b] = q[b] * one
+
+
+@inner_kernel
+def aim_multipliers(
+    target: float, corrected: bool, multiplier: Floats, inverse: Floats, ready: Floats, second: Floats, term: Floats
+) -> None:
+    """``term = (target q - second) / slack - multiplier``, of all pairs: a multiplier moves by ``term`` less its ratio
+    times the move of its slack.  ``second``, the product of both moves, counts where the direction is ``corrected``."""
+    if corrected:
+        for i in range(term.shape[0]):
+            term[i] = target * ready[i] - second[i] * inverse[i] - multiplier[i]
+    else:
+        for i in range(term.shape[0]):
+            term[i] = target * ready[i] - multiplier[i]
+
+
+@inner_kernel
+def move_multipliers(
+    term: Floats, ratio: Floats, inverse: Floats, multiplier: Floats, slack_move: Floats, move: Floats,
+    second: Floats, fastest: Floats,
+) -> None:  # fmt: skip
+    """Moves of the multipliers (rows, N) from those of their slacks, the products of both, and, per block, the largest
+    relative decrease of a slack or a multiplier, if it is above what ``fastest`` has.
+
+    The multiplier of a pair that does not count is zero, and so is its move; it limits nothing.
+    """
+    n_rows, N = term.shape
+    for i in range(n_rows):
+        for b in range(N):
+            dy = slack_move[i, b]
+            dlam = term[i, b] - ratio[i, b] * dy
+            move[i, b] = dlam
+            second[i, b] = dlam * dy
+            speed = max(-dy * inverse[i, b], -dlam / max(multiplier[i, b], 1e-300))
+            fastest[b] = max(fastest[b], speed)
+
+
+@inner_kernel
+def add_products(products: Floats, total: Floats) -> None:
+    """``total_b`` grows by the sum of the products (rows, N) of block b."""
+    n_rows, N = products.shape
+    for i in range(n_rows):
+        for b in range(N):
+            total[b] += products[i, b]
+
+
+@inner_kernel
+def after_predictor(mu: float, length: float, second: float) -> float:
+    """Mean complementarity after ``length`` of the predictor, given the mean of its products of moves.
+
+    The predictor aims at zero: to first order every product falls in proportion.
+    """
+    return max((1.0 - length) * mu + length * length * second, 0.0)
+
+
+@inner_kernel
+def largest_of(x: Floats) -> float:
+    """The largest entry, or zero if all are negative."""
+    largest = 0.0
+    for i in range(x.shape[0]):
+        largest = max(largest, x[i])
+    return largest
+
+
+@inner_kernel
 def advance(x: Any, d: Any, length: float) -> None:
     """x += length d, part by part; x and d are iterate and direction of either family."""
     for part in range(len(x)):

@@ -10,6 +10,8 @@ from numba.extending import intrinsic
 from numba.np import arrayobj
 from numpy.typing import NDArray
 
+from advmdp._compiled import inner_kernel
+
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
@@ -121,7 +123,20 @@ def _view3(context: Any, buffer: Any, start: Any, rows: Any, inner: Any, columns
     return _borrow(3)(buffer)
 
 
-# ``view1(buffer, start, length)`` and its like with two and three axes, for use in kernels.
+@intrinsic
+def _view4(context: Any, buffer: Any, start: Any, rows: Any, second: Any, third: Any, columns: Any) -> Any:
+    return _borrow(4)(buffer)
+
+
+# ``view1(buffer, start, length)`` and its like with two to four axes, for use in kernels.
 view1: Any = _view1
 view2: Any = _view2
 view3: Any = _view3
+view4: Any = _view4
+
+
+@inner_kernel
+def fill(x: Floats, value: float) -> None:
+    """Set every entry of a vector."""
+    for i in range(x.shape[0]):
+        x[i] = value

@@ -41,6 +41,7 @@ from advmdp.solvers.problem import (
 
 Floats = NDArray[np.float64]
 Warm = dict[str, Floats]
+Certificate = Sequence[float]  # value, gap, residual
 
 # A certified step also has log q correct to this much, block by block: a small gap alone does not see a pair of
 # small occupancy.
@@ -117,7 +118,8 @@ class MirrorStep:
 
 
 class SolverError(RuntimeError):
-    """A step whose certificate misses the tolerance.  ``gap`` and ``residual`` are those of the last attempt."""
+    """A step whose certificate misses the tolerance.  ``gap`` and ``residual`` are those of the best one that was
+    found: infinite only where no attempt came to an occupancy measure at all."""
 
     def __init__(self, message: str, gap: float, residual: float, problem: dict[str, Any]) -> None:
         super().__init__(message)
@@ -171,8 +173,7 @@ def mirror_descent_step(
         )
     problem = flatten(confidence_set, q, log_q, loss, step_size)
     answer = solve(confidence_set, problem, warm or {}, tolerance)
-    # A gap below zero by more than rounding would mean that the point is not feasible.
-    if not (abs(answer.gap) <= tolerance and answer.residual <= LARGEST_RESIDUAL):
+    if not _certified((answer.value, answer.gap, answer.residual), tolerance):
         raise SolverError(
             f"the mirror step stopped with a duality gap of {answer.gap:.3g} and a residual of "
             f"{answer.residual:.3g}; {tolerance:.3g} and {LARGEST_RESIDUAL:.3g} were asked for "
@@ -244,13 +245,27 @@ class _KnownSpace:
 # One solver per kind of set
 
 
-def _smoothed(found: robust.Result, iterations: int, warm: Warm) -> Answer:
-    """The answer of the last resort, after so many iterations of the others."""
+def _smoothed(found: robust.Result, best: Certificate, iterations: int, tolerance: float, warm: Warm) -> Answer:
+    """The answer of the last resort, after so many iterations of the others; if it is none, with the ``best``
+    certificate of all attempts."""
     memory = found.memory
+    good = _certified(found.certificate, tolerance)
+    best = found.certificate if good else min(best, found.certificate, key=_size)
     return Answer(
-        memory.log_q, memory.q, memory.kernels, found.value, found.gap, found.residual,
-        iterations + found.iterations, "smoothed", warm,
+        memory.log_q, memory.q, memory.kernels, *best, iterations + found.iterations, "smoothed", warm,
     )  # fmt: skip
+
+
+def _certified(certificate: Certificate, tolerance: float) -> bool:
+    """Is this (value, gap, residual) good enough?  A gap below zero by more than rounding would mean that the point is
+    not feasible."""
+    return abs(certificate[1]) <= tolerance and certificate[2] <= LARGEST_RESIDUAL
+
+
+def _size(certificate: Certificate) -> float:
+    """|gap|, or infinity where there is none."""
+    gap = abs(certificate[1])
+    return gap if gap < np.inf else np.inf
 
 
 def _solve_ellipsoid(
@@ -267,7 +282,8 @@ def _solve_ellipsoid(
     memory = space.memory
     mu = MU * max(problem.highest_cost, LEAST_COST)
     iterations = 0
-    best = (np.nan, np.inf, np.inf)
+    best: Certificate = (np.nan, np.inf, np.inf)
+    found: Certificate
     chain: tuple[_Attempt, ...] = _CHAIN
     # After each refusal the shortcut waits twice as long: where it never works it costs next to nothing.
     pause, left = _pause(warm)
@@ -276,12 +292,12 @@ def _solve_ellipsoid(
     if "chi" in warm and warm["chi"].shape == memory.chi.shape:
         move_towards(space.layout, E0, E, WARM_SHARE, warm["chi"], memory.chi)
         if left == 0:
-            value, gap, residual = shortcut.carry_flow(
+            found = shortcut.carry_flow(
                 space.layout, rows, problem.log_prior, problem.cost, memory.chi, space.point, memory,
             )  # fmt: skip
-            if gap <= tolerance and residual <= LARGEST_RESIDUAL:
+            if _certified(found, tolerance):
                 return Answer(
-                    memory.log_q, memory.q, memory.kernels, value, gap, residual, 0, "shortcut",
+                    memory.log_q, memory.q, memory.kernels, *found, 0, "shortcut",
                     {"chi": memory.chi.copy(), "pause": np.zeros(2)},
                 )  # fmt: skip
             pause = left = min(2 * pause + 1, LONGEST_PAUSE)
@@ -293,23 +309,24 @@ def _solve_ellipsoid(
         if number > 0:
             memory.chi[:] = chi
             centre_blocks(space.layout, E0, E, COMFORT, 40, memory.chi, space.scratch)
-        value, gap, residual, used = ellipsoid.iterate(
+        *found, used = ellipsoid.iterate(
             space.layout, rows, problem.log_prior, problem.cost, attempt.mu * mu, attempt.mu * MU, attempt.lift,
             tolerance, LARGEST_RESIDUAL, attempt.limit, attempt.careful, attempt.patient, space.point,
             space.direction, memory,
         )  # fmt: skip
         iterations += used
-        if gap <= tolerance and residual <= LARGEST_RESIDUAL:
-            best = value, gap, residual
+        if _certified(found, tolerance):
+            best = found
             break
+        best = min(best, found, key=_size)
     else:
         memory.chi[:] = chi
         centre_blocks(space.layout, E0, E, np.inf, 40, memory.chi, space.scratch)
-        found = robust.solve_ellipsoids(
+        resort = robust.solve_ellipsoids(
             space.layout, space.lengths, (P0, G, E0, E), memory.chi, kept_active(problem, confidence_set), smallest,
             simplex, problem.log_prior, problem.cost, tolerance, LARGEST_RESIDUAL,
         )  # fmt: skip
-        return _smoothed(found, iterations, {"chi": found.blocks.chi, "pause": waiting})
+        return _smoothed(resort, best, iterations, tolerance, {"chi": resort.blocks.chi, "pause": waiting})
     return Answer(
         memory.log_q, memory.q, memory.kernels, *best, iterations, attempt.status,
         {"chi": memory.chi.copy(), "pause": waiting},
@@ -336,7 +353,8 @@ def _solve_box(confidence_set: BoxSet, problem: Problem, warm: Mapping[str, Floa
     require_rows(confidence_set, box.prepare(space.layout, lower, upper, rows, memory) > 0)
     mu = MU * max(problem.highest_cost, LEAST_COST)
     iterations = 0
-    best = (np.nan, np.inf, np.inf)
+    best: Certificate = (np.nan, np.inf, np.inf)
+    found: Certificate
     chain = [attempt for attempt in _CHAIN if attempt.status != "careful"]
     if "kernels" in warm and warm["kernels"].shape == memory.kernels.shape:
         chain.insert(0, _WARM)
@@ -345,20 +363,21 @@ def _solve_box(confidence_set: BoxSet, problem: Problem, warm: Mapping[str, Floa
             box.move_inside(space.layout, rows, WARM_BOX_SHARE, warm["kernels"], memory.kernels)
         else:
             memory.kernels[:] = rows.inside
-        value, gap, residual, used = box.iterate(
+        *found, used = box.iterate(
             space.layout, rows, problem.log_prior, problem.cost, attempt.mu * mu, MU, attempt.lift,
             tolerance, LARGEST_RESIDUAL, attempt.limit, attempt.patient, space.point, space.direction, memory,
         )  # fmt: skip
         iterations += used
-        if gap <= tolerance and residual <= LARGEST_RESIDUAL:
-            best = value, gap, residual
+        if _certified(found, tolerance):
+            best = found
             break
+        best = min(best, found, key=_size)
     else:
-        found = robust.solve_boxes(
+        resort = robust.solve_boxes(
             problem.sizes, problem.n_actions, rows.low, rows.high, rows.inside, problem.log_prior, problem.cost,
             tolerance, LARGEST_RESIDUAL,
         )  # fmt: skip
-        return _smoothed(found, iterations, {"kernels": found.memory.kernels.copy()})
+        return _smoothed(resort, best, iterations, tolerance, {"kernels": resort.memory.kernels.copy()})
     return Answer(
         memory.log_q, memory.q, memory.kernels, *best, iterations, attempt.status,
         {"kernels": memory.kernels.copy()},

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advmdp._compiled import inner_kernel
-from advmdp.solvers.layout import view1, view2
+from advmdp.solvers.layout import fill, view1, view2, view3
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -36,10 +36,11 @@ ROW_TOLERANCE = 1e-14
 EMPTY_MARGIN = 1.0 + 1e-12
 
 
-def ellipsoid_scratch(next_states: int, dim: int) -> Floats:
+def ellipsoid_scratch(blocks: int, next_states: int, dim: int) -> Floats:
     """Working memory for :func:`presolve_ellipsoid_layer` of layers up to this size."""
     rows = max(next_states, dim)
-    return np.empty(dim * dim + rows * (dim + 1) + 2 * dim * dim + 6 * dim + 8)
+    layer = blocks * (next_states * dim + 2 * dim + 6)
+    return np.empty(layer + rows * (dim + 1) + 3 * dim * dim + 5 * dim)
 
 
 @inner_kernel
@@ -220,166 +221,241 @@ def presolve_ellipsoid_layer(
     """
     n, A, m, d = features.shape
     k = d - 1
-    # The scratch memory, cut into the pieces that one block needs.
-    factor = view2(scratch, 0, d, d)
-    used = d * d
+    N = n * A
     n_rows = d if simplex else m
+    # The scratch memory: vectors over the blocks, then the pieces that one block needs.
+    rows = view3(scratch, 0, m, d, N)
+    used = m * d * N
+    e = view2(scratch, used, d, N)
+    mirror = view2(scratch, used + d * N, d, N)
+    used += 2 * d * N
+    missing = view1(scratch, used, N)
+    norm = view1(scratch, used + N, N)
+    twice = view1(scratch, used + 2 * N, N)
+    first = view1(scratch, used + 3 * N, N)
+    rho = view1(scratch, used + 4 * N, N)
+    inner = view1(scratch, used + 5 * N, N)
+    used += 6 * N
+    factor = view2(scratch, used, d, d)
+    used += d * d
+
+    if not cholesky_small(gram, factor):
+        return -1
+    for i in range(d):
+        factor[i, i] = 1.0 / factor[i, i]
+    fill2(e, 0.0)
+    fill(missing, 1.0)
+    for t in range(m):
+        whiten(features, t, centre, factor, radius, rows[t], P0[t], e)
+        for b in range(N):
+            missing[b] -= P0[t, b]
+    reflection(e, missing, norm, mirror, twice, first, rho)
+    for t in range(m):
+        if m > 1:
+            reflect(rows[t], mirror, twice, inner)
+            reduce_row(rows[t], first, rho, P0[t], G[t])
+        else:
+            # The only distribution on one state; the equality decides, apart from the sign rows of theta.
+            fill(P0[t], 1.0)
+            fill2(G[t], 0.0)
+
+    # Block by block: the rows, and whether anything satisfies them.
     most = max(m, d)
-    rows = view2(scratch, used, most, d)
+    normals = view2(scratch, used, most, d)
     used += most * d
     offsets = view1(scratch, used, most)
     used += most
     basis = view2(scratch, used, d, d)
-    used += d * d
-    triangle = view2(scratch, used, d, d)
-    used += d * d
-    e = view1(scratch, used, d)
-    used += d
-    mirror = view1(scratch, used, d)
-    used += d
+    triangle = view2(scratch, used + d * d, d, d)
+    used += 2 * d * d
     step = view1(scratch, used, 2 * d)
-    used += 2 * d
-    point = view1(scratch, used, d)
-    used += d
-    multipliers = view1(scratch, used, d)
-
-    if not cholesky_small(gram, factor):
-        return -1
+    point = view1(scratch, used + 2 * d, d)
+    multipliers = view1(scratch, used + 3 * d, d)
+    weights = view1(scratch, used + 4 * d, d)
     n_empty = 0
-    for a in range(A):
-        for s in range(n):
-            b = a * n + s
-            picks = active[:, b]
-            # g_t = radius L^-1 phi_t, kept in rows; e = sum g_t.
-            for i in range(d):
-                e[i] = 0.0
-            total = 0.0
-            for t in range(m):
-                inner = 0.0
-                for i in range(d):
-                    value = features[s, a, t, i]
-                    inner += value * centre[i]
-                    for j in range(i):
-                        value -= factor[i, j] * rows[t, j]
-                    rows[t, i] = value / factor[i, i]
-                P0[t, b] = inner
-                total += inner
-                for i in range(d):
-                    rows[t, i] *= radius
-                    e[i] += rows[t, i]
-            norm = 0.0
-            for i in range(d):
-                norm += e[i] * e[i]
-            norm = np.sqrt(norm)
-            missing = 1.0 - total
-            if norm > 1e-300:
-                z0 = missing / norm
-            elif abs(missing) <= 1e-12:
-                z0 = 0.0
-            else:
-                smallest[b] = np.inf
-                n_empty += 1
-                continue
-            if m == 1:
-                # The only distribution on one state; the equality decides, apart from the sign rows of theta.
-                P0[0, b] = 1.0
-            # Reflection H = I - 2 v v'/v'v with H e = -sign(e_1) |e| axis_1.
-            sign = 1.0 if e[0] >= 0.0 else -1.0
-            square = 0.0
-            for i in range(d):
-                mirror[i] = e[i]
-            mirror[0] += sign * norm
-            for i in range(d):
-                square += mirror[i] * mirror[i]
-            twice = 2.0 / square if square > 0.0 else 0.0
-            first = -sign * z0  # the coordinate along the reflected first axis
-            rho = np.sqrt(max(0.0, 1.0 - z0 * z0))
+    for b in range(N):
+        z0 = abs(first[b])
+        if not z0 < np.inf:
+            smallest[b] = np.inf
+            n_empty += 1
+            continue
+        if m > 1:
+            # Rounding leaves sum P0 at 1 +- 1e-16 m; spread the rest where it is largest.
+            largest = 0
             shift = 0.0
             for t in range(m):
-                inner = 0.0
-                for i in range(d):
-                    inner += rows[t, i] * mirror[i]
-                inner *= twice
-                for i in range(d):
-                    rows[t, i] -= inner * mirror[i]
-                if m > 1:
-                    P0[t, b] += first * rows[t, 0]
-                    shift += P0[t, b]
-                    size = 0.0
-                    for j in range(k):
-                        size = max(size, abs(rows[t, j + 1]))
-                    if size <= CONSTANT_ROW:
-                        for j in range(k):
-                            rows[t, j + 1] = 0.0
-                    for j in range(k):
-                        G[t, j, b] = rho * rows[t, j + 1]
-                else:
-                    for j in range(k):
-                        G[t, j, b] = 0.0
-            if m > 1:
-                # Rounding leaves sum P0 at 1 +- 1e-16 m; spread the rest where it is largest.
-                largest = 0
-                for t in range(1, m):
-                    if P0[t, b] > P0[largest, b]:
-                        largest = t
-                P0[largest, b] += 1.0 - shift
-            if simplex:
-                # theta = centre + radius L^-T z: rows of radius L^-T, reflected in the same way.
-                for i in range(d):
-                    # Row i of L^-T is column i of L^-1: solve L x = unit_i.
-                    for j in range(d):
-                        value = 1.0 if j == i else 0.0
-                        for l in range(j):  # noqa: E741
-                            value -= factor[j, l] * step[l]
-                        step[j] = value / factor[j, j]
-                    inner = 0.0
-                    for j in range(d):
-                        rows[i, j] = radius * step[j]
-                        inner += rows[i, j] * mirror[j]
-                    inner *= twice
-                    for j in range(d):
-                        rows[i, j] -= inner * mirror[j]
-                    offsets[i] = centre[i] + first * rows[i, 0]
-                    for j in range(k):
-                        E[i, j, b] = rho * rows[i, j + 1]
-            else:
+                shift += P0[t, b]
+                if P0[t, b] > P0[largest, b]:
+                    largest = t
+            P0[largest, b] += 1.0 - shift
+        worst = 0.0
+        if simplex:
+            # theta = centre + radius L^-T z: rows of radius L^-T, reflected in the same way.
+            for i in range(d):
+                # Row i of L^-T is column i of L^-1: solve L x = unit_i.
+                total = 0.0
+                for j in range(d):
+                    value = 1.0 if j == i else 0.0
+                    for l in range(j):  # noqa: E741
+                        value -= factor[j, l] * weights[l]
+                    weights[j] = value * factor[j, j]
+                    total += radius * weights[j] * mirror[j, b]
+                total *= twice[b]
+                offsets[i] = centre[i] + first[b] * (radius * weights[0] - total * mirror[0, b])
+                for j in range(k):
+                    normals[i, j] = radius * weights[j + 1] - total * mirror[j + 1, b]
+                    E[i, j, b] = rho[b] * normals[i, j]
+                worst = min(worst, offsets[i])
+        else:
+            for t in range(m):
+                worst = min(worst, P0[t, b])
+        n_active = 0
+        length = 0.0
+        picks = active[:, b]
+        for j in range(k):
+            point[j] = 0.0
+        if worst < -ROW_TOLERANCE:
+            if not simplex:
                 for t in range(m):
                     offsets[t] = P0[t, b]
-            worst = 0.0
-            for i in range(n_rows):
-                worst = min(worst, offsets[i])
-                # The reduced rows move to the front for the active-set method.
-                for j in range(k):
-                    rows[i, j] = rows[i, j + 1]
-            n_active = 0
-            length = 0.0
-            for j in range(k):
-                point[j] = 0.0
-            if worst < -ROW_TOLERANCE:
-                n_active = shortest_point(offsets, rows, n_rows, k, point, picks, multipliers, basis, triangle, step)
-                for j in range(k):
-                    length += point[j] * point[j]
-            if n_active < 0:
-                smallest[b] = np.inf
-                n_empty += 1
-                continue
-            smallest[b] = np.sqrt(z0 * z0 + length)
-            if smallest[b] > EMPTY_MARGIN:
-                n_empty += 1
-                continue
-            for j in range(k):
-                chi[j, b] = point[j] / rho if rho > 0.0 else 0.0
-                if j >= n_active:
-                    picks[j] = -1
-            for i in range(n_rows):
-                size = 0.0
-                for j in range(k):
-                    size = max(size, abs(rows[i, j]))
-                E0[i, b] = 1.0 if size <= CONSTANT_ROW or m == 1 else offsets[i]
-                if m == 1 and simplex:
                     for j in range(k):
-                        E[i, j, b] = 0.0
+                        normals[t, j] = rows[t, j + 1, b]
+            n_active = shortest_point(offsets, normals, n_rows, k, point, picks, multipliers, basis, triangle, step)
+            for j in range(k):
+                length += point[j] * point[j]
+        smallest[b] = np.sqrt(z0 * z0 + length) if n_active >= 0 else np.inf
+        if not smallest[b] <= EMPTY_MARGIN:
+            n_empty += 1
+            continue
+        for j in range(k):
+            chi[j, b] = point[j] / rho[b] if rho[b] > 0.0 else 0.0
+            if j >= n_active:
+                picks[j] = -1
+        for i in range(n_rows):
+            size = 0.0
+            for j in range(k):
+                size = max(size, abs(normals[i, j] if simplex else rows[i, j + 1, b]))
+            value = offsets[i] if simplex else P0[i, b]
+            E0[i, b] = 1.0 if size <= CONSTANT_ROW or m == 1 else value
+            if m == 1 and simplex:
+                for j in range(k):
+                    E[i, j, b] = 0.0
     return n_empty
+
+
+@inner_kernel
+def fill2(x: Floats, value: float) -> None:
+    """Set every entry of a table."""
+    for i in range(x.shape[0]):
+        fill(x[i], value)
+
+
+@inner_kernel
+def whiten(
+    features: Floats, t: int, centre: Floats, factor: Floats, radius: float, rows: Floats, P0: Floats, e: Floats
+) -> None:
+    """Next state t of all blocks: ``P0 = phi.centre``, ``rows = radius L^-1 phi`` (d, N), which ``e`` grows by.
+
+    ``factor`` is L with the inverses of its diagonal.
+    """
+    n, A, _m, d = features.shape
+    N = n * A
+    fill(P0, 0.0)
+    for i in range(d):
+        row = rows[i]
+        for a in range(A):
+            for s in range(n):
+                row[a * n + s] = features[s, a, t, i]
+        weight = centre[i]
+        for b in range(N):
+            P0[b] += row[b] * weight
+        for j in range(i):
+            subtract(row, factor[i, j], rows[j])
+        pivot = factor[i, i]
+        for b in range(N):
+            row[b] *= pivot
+    for i in range(d):
+        row = rows[i]
+        total = e[i]
+        for b in range(N):
+            row[b] *= radius
+        for b in range(N):
+            total[b] += row[b]
+
+
+@inner_kernel
+def subtract(x: Floats, factor: float, y: Floats) -> None:
+    """``x -= factor y``."""
+    for b in range(x.shape[0]):
+        x[b] -= factor * y[b]
+
+
+@inner_kernel
+def reflection(
+    e: Floats, missing: Floats, norm: Floats, mirror: Floats, twice: Floats, first: Floats, rho: Floats
+) -> None:
+    """H = I - 2 v v'/v'v with H e = -sign(e_1) |e| axis_1, per block: v is ``mirror`` and 2 / v'v is ``twice``.
+
+    ``first`` is the coordinate along the reflected first axis that makes the row sum to one, infinite where none does,
+    and ``rho`` the radius of the ball that is left.
+    """
+    d, N = e.shape
+    fill(norm, 0.0)
+    for i in range(d):
+        for b in range(N):
+            norm[b] += e[i, b] * e[i, b]
+        for b in range(N):
+            mirror[i, b] = e[i, b]
+    for b in range(N):
+        size = np.sqrt(norm[b])
+        sign = 1.0 if e[0, b] >= 0.0 else -1.0
+        mirror[0, b] += sign * size
+        none = 0.0 if abs(missing[b]) <= 1e-12 else np.inf
+        z0 = missing[b] / size if size > 1e-300 else none
+        first[b] = -sign * z0
+        rho[b] = np.sqrt(max(0.0, 1.0 - z0 * z0))
+    fill(twice, 0.0)
+    for i in range(d):
+        for b in range(N):
+            twice[b] += mirror[i, b] * mirror[i, b]
+    for b in range(N):
+        twice[b] = 2.0 / twice[b] if twice[b] > 0.0 else 0.0
+
+
+@inner_kernel
+def reflect(rows: Floats, mirror: Floats, twice: Floats, inner: Floats) -> None:
+    """``rows := H rows``, rows (d, N)."""
+    d, N = rows.shape
+    fill(inner, 0.0)
+    for i in range(d):
+        for b in range(N):
+            inner[b] += rows[i, b] * mirror[i, b]
+    for b in range(N):
+        inner[b] *= twice[b]
+    for i in range(d):
+        for b in range(N):
+            rows[i, b] -= inner[b] * mirror[i, b]
+
+
+@inner_kernel
+def reduce_row(rows: Floats, first: Floats, rho: Floats, P0: Floats, G: Floats) -> None:
+    """Fix the first coordinate of reflected rows (d, N), in P0, and scale the others, G (d - 1, N), to a unit ball.
+
+    A row that hardly moves is a constant: its coordinates become zero, in ``rows`` as well.
+    """
+    d, N = rows.shape
+    for b in range(N):
+        P0[b] += first[b] * rows[0, b]
+    for b in range(N):
+        size = 0.0
+        for j in range(1, d):
+            size = max(size, abs(rows[j, b]))
+        if size <= CONSTANT_ROW:
+            for j in range(1, d):
+                rows[j, b] = 0.0
+    for j in range(d - 1):
+        for b in range(N):
+            G[j, b] = rho[b] * rows[j + 1, b]
 
 
 @inner_kernel

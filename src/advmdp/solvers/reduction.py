@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advmdp._compiled import kernel
-from advmdp.solvers.layout import view1, view2, view3
+from advmdp.solvers.layout import view1, view2, view3, view4
 from advmdp.solvers.presolve import ellipsoid_scratch, presolve_ellipsoid_layer
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def reduce_ellipsoid(confidence_set: EllipsoidSet) -> ReducedEllipsoid:
             confidence_set.radius,
             confidence_set.simplex,
             *reduced,
-            ellipsoid_scratch(max(sizes), dim),
+            ellipsoid_scratch(max(blocks), max(sizes[1:-1]), dim),
         )
     return reduced
 
@@ -99,7 +99,7 @@ def _reduce_layers(
         N = n * n_actions
         r = d if simplex else m
         presolve_ellipsoid_layer(
-            features[entry * d : (entry + N * m) * d].reshape(n, n_actions, m, d),
+            view4(features, entry * d, n, n_actions, m, d),
             centres[h],
             grams[h],
             radius[h],

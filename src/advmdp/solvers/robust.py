@@ -30,6 +30,7 @@ from advmdp.solvers.certificate import (
     expected_price,
     log_arrivals,
     log_mass,
+    price_spread,
     set_scale,
     settle,
 )
@@ -439,11 +440,7 @@ def start(layout: Layout, blocks: Blocks, entries: bool, log_prior: Floats, cost
     kernels_of(layout, blocks, entries, memory.kernels)
     memory.log_q[:] = log_prior
     settle(layout, memory.kernels, log_prior, cost, 60, memory.work, memory.log_q, memory.mass, memory.V)
-    spread = 0.0
-    for h in range(1, layout.states.shape[0]):
-        here = memory.V[layout.state_at[h] : layout.state_at[h + 1]]
-        spread = max(spread, np.max(here) - np.min(here))
-    return spread
+    return price_spread(layout, memory.V)
 
 
 @kernel
@@ -635,11 +632,10 @@ def certify(layout: Layout, log_prior: Floats, cost: Floats, memory: Memory) -> 
 
 
 class Result(NamedTuple):
-    """The last certificate, with the answer in the working memory."""
+    """The certificate (value, gap, residual) that meets the tolerance, with the answer in the working memory, or else
+    the one with the smallest gap."""
 
-    value: float
-    gap: float
-    residual: float
+    certificate: tuple[float, float, float]
     iterations: int
     blocks: Blocks
     memory: Memory
@@ -714,20 +710,28 @@ def _follow(
     tau = max(start(layout, blocks, entries, log_prior, cost, memory), 0.01)
     # Smoothing costs about tau per row and unit of occupancy.
     certified_from = tolerance / (4.0 * len(layout.states) * (int(layout.rows.max()) + 1))
-    certificate = (np.nan, np.inf, np.inf)
+    best = (np.nan, np.inf, np.inf)
     iterations = 0
     solved = solve_rows(layout, blocks, tau, 0.0, True, memory)
-    while solved and tau > LEAST_TAU and iterations < NEWTON_LIMIT:
-        last = tau <= certified_from
-        iterations += _maximise(layout, blocks, entries, log_prior, cost, tau, 1e-8 if last else 0.1, memory)
-        if last:
+    while solved:
+        last = iterations >= NEWTON_LIMIT or tau * REDUCTION <= LEAST_TAU
+        closing = last or tau <= certified_from
+        iterations += _maximise(layout, blocks, entries, log_prior, cost, tau, 1e-8 if closing else 0.1, memory)
+        if closing:
             bounds(memory)
-            certificate = certify(layout, log_prior, cost, memory)
-            if certificate[1] <= tolerance and certificate[2] <= largest_residual:
+            found = certify(layout, log_prior, cost, memory)
+            good = abs(found[1]) <= tolerance and found[2] <= largest_residual
+            if good or abs(found[1]) < best[1]:
+                best = found
+            if good or last:
                 break
         tau *= REDUCTION
         solved = solve_rows(layout, blocks, tau, 0.0, False, memory)
-    return Result(*certificate, iterations, blocks, memory)
+    if not solved and best[1] == np.inf:
+        # The prices and kernels of the last tau are an answer too, if a poor one.
+        bounds(memory)
+        best = certify(layout, log_prior, cost, memory)
+    return Result(best, iterations, blocks, memory)
 
 
 def _maximise(

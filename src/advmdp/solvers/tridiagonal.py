@@ -31,6 +31,15 @@ def dot(x: Floats, y: Floats) -> float:
 
 
 @sum_kernel
+def size_of(x: Floats) -> float:
+    """sum_i |x_i|."""
+    total = 0.0
+    for i in range(x.shape[0]):
+        total += abs(x[i])
+    return total
+
+
+@sum_kernel
 def add_gram(target: Floats, rows: Floats, depth: int, sign: float) -> None:
     """``target += sign * rows rows'`` (upper triangle, and some of the lower), over the first ``depth`` columns of
     rows (m, at least depth); two by two dot products share their loads."""

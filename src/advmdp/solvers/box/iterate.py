@@ -8,10 +8,11 @@ from numpy.typing import NDArray
 from advmdp._compiled import kernel
 from advmdp.solvers.box.certify import certify
 from advmdp.solvers.box.memory import Memory, Point, Rows
-from advmdp.solvers.box.newton import assemble, complementarity_after, direction, residuals
+from advmdp.solvers.box.newton import assemble, direction, residuals, second_order
 from advmdp.solvers.box.start import start
 from advmdp.solvers.interior_point import (
     advance,
+    after_predictor,
     corrected_target,
     first_target,
     step_along,
@@ -28,28 +29,30 @@ def iterate(
     lift: float, tolerance: float, largest_residual: float, limit: int, patient: bool, x: Point, d: Point,
     memory: Memory,
 ) -> tuple[float, float, float, int]:  # fmt: skip
-    """Interior-point iterations from a fresh start; (value, gap, residual, iterations) of the last certificate."""
+    """Interior-point iterations from a fresh start; (value, gap, residual, iterations) of the certificate that meets
+    the tolerance, which ``memory`` then holds, or else of the one with the smallest gap."""
     mu = start(layout, rows, log_prior, cost, mu, per_spread, lift, x, memory)
-    value = np.nan
-    gap = np.inf
-    residual = np.inf
-    for iteration in range(limit):
+    best = np.nan, np.inf, np.inf
+    stuck = False
+    for iteration in range(limit + 1):
         mu, weighted, flow, dual = residuals(layout, rows, log_prior, cost, x, memory)
-        if worth_certifying(weighted, flow, tolerance):
-            value, gap, residual = certify(layout, rows, log_prior, cost, x, memory)
-            if gap <= tolerance and residual <= largest_residual:
-                return value, gap, residual, iteration
-        if not mu >= 0.0:
-            return value, gap, residual, iteration
+        last = stuck or iteration == limit or not mu >= 0.0
+        if last or worth_certifying(weighted, flow, tolerance):
+            found = certify(layout, rows, log_prior, cost, x, memory)
+            good = abs(found[1]) <= tolerance and found[2] <= largest_residual
+            if good or abs(found[1]) < best[1]:
+                best = found
+            if good or last:
+                break
         assemble(layout, rows, x, memory)
         target = first_target(mu, dual, patient)
         longest = 0.0
         for corrected in range(1 if patient else 2):
             if corrected:
-                after = complementarity_after(layout, x, d, min(1.0, longest), memory)
+                after = after_predictor(mu, min(1.0, longest), second_order(layout, x, memory))
                 target = corrected_target(mu, dual, after)
             longest = direction(layout, rows, x, target, corrected == 1, d, memory)
-        if not np.isfinite(d.V[0]):
-            return value, gap, residual, iteration
-        advance(x, d, step_along(longest, patient, x.q, d.q))
-    return value, gap, residual, limit
+        stuck = not np.isfinite(d.V[0])
+        if not stuck:
+            advance(x, d, step_along(longest, patient, x.q, d.q))
+    return best[0], best[1], best[2], iteration

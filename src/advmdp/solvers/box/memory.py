@@ -49,21 +49,25 @@ class Memory(NamedTuple):
     b_inverse: Floats
     alpha_ratio: Floats  # alpha / a
     beta_ratio: Floats
+    a_ready: Floats  # q / a where the entry is free, else 0
+    b_ready: Floats
+    a_second: Floats  # dalpha da
+    b_second: Floats
     spread: Floats  # d
     share: Floats  # p
     q_inverse: Floats  # 1 / Kq
     sum_inverse: Floats  # 1 / sum d, or 0 where every entry is fixed
     excess: Floats  # sum e - 1
-    alpha_term: Floats  # dalpha = alpha_term - alpha/a (dy - low dq)
-    beta_term: Floats  # dbeta = beta_term - beta/b (high dq - dy)
+    alpha_term: Floats  # dalpha = alpha_term - alpha/a da
+    beta_term: Floats  # dbeta = beta_term - beta/b db
     y_rhs: Floats
     q_rhs: Floats
-    dy: Floats
     diag: Floats
     off: Floats
     stacked: Floats
     laplacian: Floats  # scratch: one diagonal
     work: Floats
+    fastest: Floats  # scratch: one row of blocks
     kernels: Floats
     bound: Floats  # per block: a lower bound of P.V over its box
     products: Floats  # one entry: the number of complementarity products
@@ -96,8 +100,9 @@ def make_memory(layout: Layout, sizes: BufferSizes) -> Memory:
         "flow_residual": sizes.state, "a_inverse": entry, "b_inverse": entry, "alpha_ratio": entry, "beta_ratio": entry,
         "spread": entry, "share": entry, "q_inverse": block,
         "sum_inverse": block, "excess": block, "alpha_term": entry, "beta_term": entry,
-        "y_rhs": entry, "q_rhs": block, "dy": entry, "diag": sizes.diag, "off": sizes.off,
-        "stacked": int((layout.blocks * layout.nexts).max()),
+        "y_rhs": entry, "q_rhs": block,
+        "a_ready": entry, "b_ready": entry, "a_second": entry, "b_second": entry, "diag": sizes.diag, "off": sizes.off,
+        "fastest": int(layout.blocks.max()), "stacked": int((layout.blocks * layout.nexts).max()),
         "laplacian": int(layout.states.max()), "kernels": entry, "bound": block, "products": 1, "log_q": block,
         "q": block, "mass": sizes.state, "entry_rounding": entry, "blur": sizes.state,
     }  # fmt: skip

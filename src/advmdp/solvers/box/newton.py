@@ -8,12 +8,16 @@ from numpy.typing import NDArray
 from advmdp._compiled import inner_kernel
 from advmdp.solvers import tridiagonal
 from advmdp.solvers.box.memory import Memory, Point, Rows
-from advmdp.solvers.layout import Layout, view1, view2
+from advmdp.solvers.interior_point import (
+    add_products,
+    aim_multipliers,
+    invert_slacks,
+    largest_of,
+    move_multipliers,
+)
+from advmdp.solvers.layout import Layout, fill, view1, view2
 
 Floats = NDArray[np.float64]
-
-
-# Loops write one array each: with more, LLVM gives up telling them apart and does not vectorise.
 
 
 @inner_kernel
@@ -64,22 +68,11 @@ def residuals(
                 root = root_weight[start_at + s]
                 flow[here + s] += root * memory.state_scale[here + s] * (root * q[start_at + s])
         for t in range(m):
-            price = x.V[there + t]
-            scale = memory.state_scale[there + t]
-            for i in range(N):
-                # A fixed entry has one free multiplier, which stationarity sets to V_t + kappa.
-                fixed = (1.0 - free[t, i]) * inside[t, i]
-                q_residual[i] += low[t, i] * alpha[t, i] - high[t, i] * beta[t, i] + fixed * (price + kappa[i])
-            for i in range(N):
-                y_residual[t, i] = free[t, i] * (price - alpha[t, i] + beta[t, i] + kappa[i])
-            for i in range(N):
-                gap[i] += alpha[t, i] * a[t, i] + beta[t, i] * b[t, i]
-            for i in range(N):
-                off[i] = max(off[i], abs(y_residual[t, i]))
-            for i in range(N):
-                y = free[t, i] * (low[t, i] * q[i] + a[t, i]) + (1.0 - free[t, i]) * inside[t, i] * q[i]
-                arriving[i] = root_weight[i] * scale * y
-            flow[there + t] -= tridiagonal.dot(root_weight, arriving[:N])
+            entry_residuals(
+                x.V[there + t], memory.state_scale[there + t], root_weight, kappa, q, low[t], high[t], free[t],
+                inside[t], a[t], b[t], alpha[t], beta[t], q_residual, y_residual[t], gap, off, arriving,
+            )  # fmt: skip
+            flow[there + t] -= tridiagonal.dot(root_weight, arriving)
         for i in range(N):
             total += gap[i] / q[i]
             weighted += weight[i] * gap[i]
@@ -88,6 +81,25 @@ def residuals(
     for i in range(flow.shape[0] - 1):
         worst = max(worst, abs(flow[i]) / memory.state_scale[i])
     return total / memory.products[0], weighted, worst, dual
+
+
+@inner_kernel
+def entry_residuals(
+    price: float, scale: float, root_weight: Floats, kappa: Floats, q: Floats, low: Floats, high: Floats,
+    free: Floats, inside: Floats, a: Floats, b: Floats, alpha: Floats, beta: Floats, q_residual: Floats,
+    y_residual: Floats, gap: Floats, off: Floats, arriving: Floats,
+) -> None:  # fmt: skip
+    """The part of one next state in the residuals of a layer; ``arriving`` is what flows into it, scaled."""
+    for i in range(q.shape[0]):
+        # A fixed entry has one free multiplier, which stationarity sets to V_t + kappa.
+        ahead = price + kappa[i]
+        fixed = (1.0 - free[i]) * inside[i]
+        q_residual[i] += low[i] * alpha[i] - high[i] * beta[i] + fixed * ahead
+        y = free[i] * (ahead - alpha[i] + beta[i])
+        y_residual[i] = y
+        off[i] = max(off[i], abs(y))
+        gap[i] += alpha[i] * a[i] + beta[i] * b[i]
+        arriving[i] = root_weight[i] * scale * (free[i] * (low[i] * q[i] + a[i]) + fixed * q[i])
 
 
 @inner_kernel
@@ -104,24 +116,47 @@ def eliminate_blocks(
     for t in range(m):
         for i in range(N):
             f = free[t, i]
-            spread[t, i] = f / (alpha_ratio[t, i] + beta_ratio[t, i] + (1.0 - f))
-        for i in range(N):
+            d = f / (alpha_ratio[t, i] + beta_ratio[t, i] + (1.0 - f))
             edges = low[t, i] * alpha_ratio[t, i] + high[t, i] * beta_ratio[t, i]
-            share[t, i] = edges * spread[t, i] + (1.0 - free[t, i]) * inside[t, i]
-        for i in range(N):
-            total[i] += spread[t, i]
-        for i in range(N):
-            excess[i] += share[t, i]
-        for i in range(N):
+            e = edges * d + (1.0 - f) * inside[t, i]
             width = high[t, i] - low[t, i]
-            q_inverse[i] += alpha_ratio[t, i] * beta_ratio[t, i] * width * width * spread[t, i]
+            spread[t, i] = d
+            share[t, i] = e
+            total[i] += d
+            excess[i] += e
+            q_inverse[i] += alpha_ratio[t, i] * beta_ratio[t, i] * width * width * d
     for i in range(N):
         sum_inverse[i] = 1.0 / total[i] if total[i] > 0.0 else 0.0
-    for i in range(N):
-        q_inverse[i] = 1.0 / (q_inverse[i] + excess[i] * excess[i] * sum_inverse[i])
+        total[i] = excess[i] * sum_inverse[i]
+        q_inverse[i] = 1.0 / (q_inverse[i] + excess[i] * total[i])
     for t in range(m):
         for i in range(N):
-            share[t, i] -= excess[i] * sum_inverse[i] * spread[t, i]
+            share[t, i] -= total[i] * spread[t, i]
+
+
+@inner_kernel
+def all_but_largest(x: Floats, largest: Floats, others: Floats) -> None:
+    """Per block: the largest of its entries x (m, N), and the sum of all the others."""
+    m, N = x.shape
+    fill(largest, 0.0)
+    fill(others, 0.0)
+    for t in range(m):
+        for i in range(N):
+            d = x[t, i]
+            others[i] += min(d, largest[i])
+            largest[i] = max(d, largest[i])
+
+
+@inner_kernel
+def laplacian_row(
+    ahead: float, root: Floats, spread: Floats, largest: Floats, others: Floats, row: Floats, rest: Floats
+) -> None:
+    """d_t and the sum of the other d of each block, both scaled."""
+    for i in range(spread.shape[0]):
+        d = spread[i]
+        scaled = root[i] * ahead
+        row[i] = scaled * d
+        rest[i] = scaled * (others[i] if d == largest[i] else others[i] + (largest[i] - d))
 
 
 @inner_kernel
@@ -132,14 +167,6 @@ def assemble(layout: Layout, rows: Rows, x: Point, memory: Memory) -> int:
         memory.diag[i] = 0.0
     for i in range(memory.off.shape[0]):
         memory.off[i] = 0.0
-    for i in range(x.a.shape[0]):
-        memory.a_inverse[i] = 1.0 / x.a[i]
-    for i in range(x.a.shape[0]):
-        memory.alpha_ratio[i] = x.alpha[i] * memory.a_inverse[i]
-    for i in range(x.b.shape[0]):
-        memory.b_inverse[i] = 1.0 / x.b[i]
-    for i in range(x.b.shape[0]):
-        memory.beta_ratio[i] = x.beta[i] * memory.b_inverse[i]
     for h in range(H):
         n = layout.states[h]
         m = layout.nexts[h]
@@ -151,17 +178,25 @@ def assemble(layout: Layout, rows: Rows, x: Point, memory: Memory) -> int:
         share = view2(memory.share, layout.next_at[h], m, N)
         q_inverse = view1(memory.q_inverse, at, N)
         sum_inverse = view1(memory.sum_inverse, at, N)
+        q = view1(x.q, at, N)
+        first = layout.next_at[h]
+        alpha_ratio = view2(memory.alpha_ratio, first, m, N)
+        beta_ratio = view2(memory.beta_ratio, first, m, N)
+        invert_slacks(
+            q, view2(x.a, first, m, N), view2(x.alpha, first, m, N), view2(memory.a_inverse, first, m, N), alpha_ratio,
+            view2(memory.a_ready, first, m, N),
+        )  # fmt: skip
+        invert_slacks(
+            q, view2(x.b, first, m, N), view2(x.beta, first, m, N), view2(memory.b_inverse, first, m, N), beta_ratio,
+            view2(memory.b_ready, first, m, N),
+        )  # fmt: skip
+        for i in range(first, first + m * N):
+            memory.a_ready[i] *= rows.free[i]
+            memory.b_ready[i] *= rows.free[i]
         eliminate_blocks(
-            view1(x.q, at, N),
-            view2(rows.low, layout.next_at[h], m, N),
-            view2(rows.high, layout.next_at[h], m, N),
-            view2(rows.free, layout.next_at[h], m, N),
-            view2(rows.inside, layout.next_at[h], m, N),
-            view2(memory.alpha_ratio, layout.next_at[h], m, N),
-            view2(memory.beta_ratio, layout.next_at[h], m, N),
-            spread, share, q_inverse, sum_inverse,
-            view1(memory.excess, at, N),
-            memory.work[0],
+            q, view2(rows.low, first, m, N), view2(rows.high, first, m, N), view2(rows.free, first, m, N),
+            view2(rows.inside, first, m, N), alpha_ratio, beta_ratio, spread, share, q_inverse, sum_inverse,
+            view1(memory.excess, at, N), memory.work[0],
         )  # fmt: skip
         diag = view2(memory.diag, layout.diag_at[h], n, n)
         for start_at in range(0, N, n):
@@ -194,29 +229,47 @@ def assemble(layout: Layout, rows: Rows, x: Point, memory: Memory) -> int:
         laplacian = memory.laplacian[:m]
         largest = memory.work[2]
         others = memory.work[3]
+        rest = memory.work[4]
         for i in range(N):
             root[i] = root_weight[i] * np.sqrt(sum_inverse[i])
-            largest[i] = 0.0
-            others[i] = 0.0
-        for t in range(m):
-            for i in range(N):
-                others[i] += min(spread[t, i], largest[i])
-            for i in range(N):
-                largest[i] = max(spread[t, i], largest[i])
+        all_but_largest(spread, largest, others)
         for t in range(m):
             ahead = memory.state_scale[layout.state_at[h + 1] + t]
             row = stacked[t]
-            rest = memory.work[4]
-            for i in range(N):
-                row[i] = root[i] * ahead * spread[t, i]
-            for i in range(N):
-                d = spread[t, i]
-                rest[i] = root[i] * ahead * (others[i] if d == largest[i] else others[i] + (largest[i] - d))
-            laplacian[t] = there[t, t] + tridiagonal.dot(row, rest[:N])
+            laplacian_row(ahead, root, spread[t], largest, others, row, rest)
+            laplacian[t] = there[t, t] + tridiagonal.dot(row, rest)
         tridiagonal.add_gram(there, stacked, N, -1.0)
         for t in range(m):
             there[t, t] = laplacian[t]
     return tridiagonal.factor(layout.states, memory.diag, layout.diag_at, memory.off, layout.off_at, memory.stacked)
+
+
+@inner_kernel
+def block_rhs(
+    low: Floats, high: Floats, free: Floats, spread: Floats, share: Floats, alpha_term: Floats, beta_term: Floats,
+    y_residual: Floats, y_rhs: Floats, q_rhs: Floats, inner: Floats,
+) -> None:  # fmt: skip
+    """Right-hand sides g of y, and of q with y eliminated (added), for the blocks of a layer; ``inner = d.g``."""
+    m, N = low.shape
+    for i in range(N):
+        inner[i] = 0.0
+    for t in range(m):
+        for i in range(N):
+            g = alpha_term[t, i] - beta_term[t, i] - y_residual[t, i]
+            y_rhs[t, i] = g
+            inner[i] += spread[t, i] * g
+            own = high[t, i] * beta_term[t, i] - low[t, i] * alpha_term[t, i]
+            q_rhs[i] += own + free[t, i] * share[t, i] * g
+
+
+@inner_kernel
+def scaled_flow(
+    scale: float, root_weight: Floats, spread: Floats, share: Floats, y_rhs: Floats, inner: Floats, goal: Floats,
+    out: Floats,
+) -> None:  # fmt: skip
+    """What the blocks' own answers move into one next state, times the root of the weight and ``scale``."""
+    for i in range(spread.shape[0]):
+        out[i] = root_weight[i] * scale * (spread[i] * (y_rhs[i] - inner[i]) + share[i] * goal[i])
 
 
 @inner_kernel
@@ -229,6 +282,8 @@ def direction(layout: Layout, rows: Rows, x: Point, target: float, corrected: bo
     H = layout.states.shape[0]
     for i in range(d.V.shape[0]):
         d.V[i] = memory.flow_residual[i]
+    aim_multipliers(target, corrected, x.alpha, memory.a_inverse, memory.a_ready, memory.a_second, memory.alpha_term)
+    aim_multipliers(target, corrected, x.beta, memory.b_inverse, memory.b_ready, memory.b_second, memory.beta_term)
     for h in range(H):
         n = layout.states[h]
         m = layout.nexts[h]
@@ -236,71 +291,38 @@ def direction(layout: Layout, rows: Rows, x: Point, target: float, corrected: bo
         at = layout.block_at[h]
         here = layout.state_at[h]
         there = layout.state_at[h + 1]
+        first = layout.next_at[h]
         root_weight = view1(memory.root_weight, at, N)
         q_inverse = view1(memory.q_inverse, at, N)
         sum_inverse = view1(memory.sum_inverse, at, N)
-        spread = view2(memory.spread, layout.next_at[h], m, N)
-        share = view2(memory.share, layout.next_at[h], m, N)
-        low = view2(rows.low, layout.next_at[h], m, N)
-        high = view2(rows.high, layout.next_at[h], m, N)
-        free = view2(rows.free, layout.next_at[h], m, N)
-        a_inverse = view2(memory.a_inverse, layout.next_at[h], m, N)
-        b_inverse = view2(memory.b_inverse, layout.next_at[h], m, N)
-        alpha = view2(x.alpha, layout.next_at[h], m, N)
-        beta = view2(x.beta, layout.next_at[h], m, N)
-        da = view2(d.a, layout.next_at[h], m, N)
-        db = view2(d.b, layout.next_at[h], m, N)
-        dalpha = view2(d.alpha, layout.next_at[h], m, N)
-        dbeta = view2(d.beta, layout.next_at[h], m, N)
-        alpha_term = view2(memory.alpha_term, layout.next_at[h], m, N)
-        beta_term = view2(memory.beta_term, layout.next_at[h], m, N)
-        y_rhs = view2(memory.y_rhs, layout.next_at[h], m, N)
-        y_residual = view2(memory.y_residual, layout.next_at[h], m, N)
+        spread = view2(memory.spread, first, m, N)
+        share = view2(memory.share, first, m, N)
+        y_rhs = view2(memory.y_rhs, first, m, N)
         q_rhs = view1(memory.q_rhs, at, N)
         inner = memory.work[0]
         goal = memory.work[1]
+        arriving = memory.work[2]
         for i in range(N):
             q_rhs[i] = -memory.q_residual[at + i]
-            inner[i] = 0.0
-            goal[i] = target * x.q[at + i]
-        for t in range(m):
-            for i in range(N):
-                alpha_term[t, i] = goal[i]
-            for i in range(N):
-                beta_term[t, i] = goal[i]
-            if corrected:
-                for i in range(N):
-                    alpha_term[t, i] -= dalpha[t, i] * da[t, i]
-                for i in range(N):
-                    beta_term[t, i] -= dbeta[t, i] * db[t, i]
-            for i in range(N):
-                alpha_term[t, i] = free[t, i] * (alpha_term[t, i] * a_inverse[t, i] - alpha[t, i])
-            for i in range(N):
-                beta_term[t, i] = free[t, i] * (beta_term[t, i] * b_inverse[t, i] - beta[t, i])
-            for i in range(N):
-                y_rhs[t, i] = alpha_term[t, i] - beta_term[t, i] - y_residual[t, i]
-            for i in range(N):
-                inner[i] += spread[t, i] * y_rhs[t, i]
-            for i in range(N):
-                own = high[t, i] * beta_term[t, i] - low[t, i] * alpha_term[t, i]
-                q_rhs[i] += own + free[t, i] * share[t, i] * y_rhs[t, i]
+        block_rhs(
+            view2(rows.low, first, m, N), view2(rows.high, first, m, N), view2(rows.free, first, m, N), spread, share,
+            view2(memory.alpha_term, first, m, N), view2(memory.beta_term, first, m, N),
+            view2(memory.y_residual, first, m, N), y_rhs, q_rhs, inner,
+        )  # fmt: skip
         # The block's own answer at dV = 0: dq0 = (g_q + p.g) / Kq, dy0 = d (g - (d.g) / sum d) + p dq0.
-        for start_at in range(0, N, n):
-            for s in range(n):
-                i = start_at + s
-                root = root_weight[i]
-                d.V[here + s] += root * memory.state_scale[here + s] * (root * q_rhs[i] * q_inverse[i])
         for i in range(N):
             inner[i] *= sum_inverse[i]
         for i in range(N):
             goal[i] = q_rhs[i] * q_inverse[i]
-        arriving = memory.work[2]
+        for start_at in range(0, N, n):
+            for s in range(n):
+                root = root_weight[start_at + s]
+                d.V[here + s] += root * memory.state_scale[here + s] * (root * goal[start_at + s])
         for t in range(m):
-            scale = memory.state_scale[there + t]
-            for i in range(N):
-                y = spread[t, i] * (y_rhs[t, i] - inner[i]) + share[t, i] * goal[i]
-                arriving[i] = root_weight[i] * scale * y
-            d.V[there + t] -= tridiagonal.dot(root_weight, arriving[:N])
+            scaled_flow(
+                memory.state_scale[there + t], root_weight, spread[t], share[t], y_rhs[t], inner, goal, arriving
+            )
+            d.V[there + t] -= tridiagonal.dot(root_weight, arriving)
     tridiagonal.solve(layout.states, memory.diag, layout.diag_at, memory.off, layout.off_at, layout.state_at, d.V)
     for i in range(d.V.shape[0]):
         d.V[i] *= -memory.state_scale[i]
@@ -336,84 +358,68 @@ def back_substitute_layer(layout: Layout, h: int, rows: Rows, x: Point, d: Point
     for i in range(N):
         inner[i] = 0.0
     for t in range(m):
-        price = d.V[there + t]
-        for i in range(N):
-            dq[i] -= share[t, i] * price
-        for i in range(N):
-            inner[i] += spread[t, i] * (y_rhs[t, i] - price)
+        add_prices(d.V[there + t], spread[t], share[t], y_rhs[t], inner, dq)
     for i in range(N):
         dq[i] *= q_inverse[i]
     for i in range(N):
         dkappa[i] = (inner[i] + excess[i] * dq[i]) * sum_inverse[i]
     for i in range(N):
         inner[i] *= sum_inverse[i]
-    low = view2(rows.low, layout.next_at[h], m, N)
-    high = view2(rows.high, layout.next_at[h], m, N)
-    free = view2(rows.free, layout.next_at[h], m, N)
-    a_inverse = view2(memory.a_inverse, layout.next_at[h], m, N)
-    b_inverse = view2(memory.b_inverse, layout.next_at[h], m, N)
-    alpha_ratio = view2(memory.alpha_ratio, layout.next_at[h], m, N)
-    beta_ratio = view2(memory.beta_ratio, layout.next_at[h], m, N)
-    alpha = view2(x.alpha, layout.next_at[h], m, N)
-    beta = view2(x.beta, layout.next_at[h], m, N)
-    da = view2(d.a, layout.next_at[h], m, N)
-    db = view2(d.b, layout.next_at[h], m, N)
-    dalpha = view2(d.alpha, layout.next_at[h], m, N)
-    dbeta = view2(d.beta, layout.next_at[h], m, N)
-    alpha_term = view2(memory.alpha_term, layout.next_at[h], m, N)
-    beta_term = view2(memory.beta_term, layout.next_at[h], m, N)
-    move = memory.work[1]
-    fastest = memory.work[2]
+    first = layout.next_at[h]
+    da = view2(d.a, first, m, N)
+    db = view2(d.b, first, m, N)
+    low = view2(rows.low, first, m, N)
+    high = view2(rows.high, first, m, N)
+    free = view2(rows.free, first, m, N)
+    for t in range(m):
+        move_slacks(d.V[there + t], spread[t], share[t], y_rhs[t], inner, dq, low[t], high[t], free[t], da[t], db[t])
+    fastest = view1(memory.fastest, 0, N)
     for i in range(N):
         fastest[i] = -dq[i] / x.q[at + i]
-    for t in range(m):
-        price = d.V[there + t]
-        for i in range(N):
-            move[i] = spread[t, i] * (y_rhs[t, i] - price - inner[i]) + share[t, i] * dq[i]
-        for i in range(N):
-            da[t, i] = free[t, i] * (move[i] - low[t, i] * dq[i])
-        for i in range(N):
-            db[t, i] = free[t, i] * (high[t, i] * dq[i] - move[i])
-        for i in range(N):
-            dalpha[t, i] = alpha_term[t, i] - alpha_ratio[t, i] * da[t, i]
-        for i in range(N):
-            dbeta[t, i] = beta_term[t, i] - beta_ratio[t, i] * db[t, i]
-        for i in range(N):
-            fastest[i] = max(fastest[i], max(-da[t, i] * a_inverse[t, i], -db[t, i] * b_inverse[t, i]))
-        # A fixed entry has multipliers 0 and steps 0, which must not limit anything.
-        for i in range(N):
-            fastest[i] = max(fastest[i], -dalpha[t, i] / max(alpha[t, i], 1e-300))
-        for i in range(N):
-            fastest[i] = max(fastest[i], -dbeta[t, i] / max(beta[t, i], 1e-300))
-    largest = 0.0
-    for i in range(N):
-        largest = max(largest, fastest[i])
-    return largest
+    move_multipliers(
+        view2(memory.alpha_term, first, m, N), view2(memory.alpha_ratio, first, m, N),
+        view2(memory.a_inverse, first, m, N), view2(x.alpha, first, m, N), da, view2(d.alpha, first, m, N),
+        view2(memory.a_second, first, m, N), fastest,
+    )  # fmt: skip
+    move_multipliers(
+        view2(memory.beta_term, first, m, N), view2(memory.beta_ratio, first, m, N),
+        view2(memory.b_inverse, first, m, N), view2(x.beta, first, m, N), db, view2(d.beta, first, m, N),
+        view2(memory.b_second, first, m, N), fastest,
+    )  # fmt: skip
+    return largest_of(fastest)
 
 
 @inner_kernel
-def complementarity_after(layout: Layout, x: Point, d: Point, step: float, memory: Memory) -> float:
-    """Mean complementarity at x + step d, relative to the occupancies of x."""
-    total = memory.work[0]
-    result = 0.0
+def add_prices(price: float, spread: Floats, share: Floats, y_rhs: Floats, inner: Floats, dq: Floats) -> None:
+    """One next state's part in ``dq`` and in ``inner = d.(g - dV)``."""
+    for i in range(spread.shape[0]):
+        dq[i] -= share[i] * price
+        inner[i] += spread[i] * (y_rhs[i] - price)
+
+
+@inner_kernel
+def move_slacks(
+    price: float, spread: Floats, share: Floats, y_rhs: Floats, inner: Floats, dq: Floats, low: Floats, high: Floats,
+    free: Floats, da: Floats, db: Floats,
+) -> None:  # fmt: skip
+    """``dy = d (g - dV - mean) + p dq`` of one next state, and the moves of both slacks."""
+    for i in range(spread.shape[0]):
+        dy = spread[i] * (y_rhs[i] - price - inner[i]) + share[i] * dq[i]
+        da[i] = free[i] * (dy - low[i] * dq[i])
+        db[i] = free[i] * (high[i] * dq[i] - dy)
+
+
+@inner_kernel
+def second_order(layout: Layout, x: Point, memory: Memory) -> float:
+    """The mean product of the moves of a slack and its multiplier, relative to the occupancies of x."""
+    total = memory.fastest
+    mean = 0.0
     for h in range(layout.states.shape[0]):
         m = layout.nexts[h]
         N = layout.blocks[h]
+        fill(total, 0.0)
+        add_products(view2(memory.a_second, layout.next_at[h], m, N), total)
+        add_products(view2(memory.b_second, layout.next_at[h], m, N), total)
         for i in range(N):
-            total[i] = 0.0
-        a = view2(x.a, layout.next_at[h], m, N)
-        b = view2(x.b, layout.next_at[h], m, N)
-        alpha = view2(x.alpha, layout.next_at[h], m, N)
-        beta = view2(x.beta, layout.next_at[h], m, N)
-        da = view2(d.a, layout.next_at[h], m, N)
-        db = view2(d.b, layout.next_at[h], m, N)
-        dalpha = view2(d.alpha, layout.next_at[h], m, N)
-        dbeta = view2(d.beta, layout.next_at[h], m, N)
-        for t in range(m):
-            for i in range(N):
-                total[i] += (a[t, i] + step * da[t, i]) * (alpha[t, i] + step * dalpha[t, i])
-            for i in range(N):
-                total[i] += (b[t, i] + step * db[t, i]) * (beta[t, i] + step * dbeta[t, i])
-        for i in range(N):
-            result += total[i] / x.q[layout.block_at[h] + i]
-    return float(result / memory.products[0])
+            mean += total[i] / x.q[layout.block_at[h] + i]
+    return float(mean / memory.products[0])

@@ -14,6 +14,8 @@ from advmdp.solvers.presolve import presolve_box_layer
 Floats = NDArray[np.float64]
 
 FIXED_WIDTH = 1e-11
+# The sum of a centred block may be off by this share of what it can move before it is closed by a common factor.
+CENTRED = 0.02
 
 
 @kernel
@@ -79,7 +81,7 @@ def centre_boxes(layout: Layout, rows: Rows) -> None:
                     below = slope
                 else:
                     above = slope
-                if abs(total - left) <= 1e-3 * min(left, widths - left) or not change > 0.0:
+                if abs(total - left) <= CENTRED * min(left, widths - left) or not change > 0.0:
                     break
                 slope += (total - left) / change
                 if slope <= below or slope >= above:

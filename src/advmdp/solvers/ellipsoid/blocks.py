@@ -14,51 +14,91 @@ Floats = NDArray[np.float64]
 @inner_kernel
 def row_values(E0: Floats, E: Floats, q: Floats, xi: Floats, out: Floats) -> None:
     """``out = E0 q + E xi`` for all rows and blocks of a layer."""
-    n_rows, k, N = E.shape
-    for i in range(n_rows):
-        target = out[i]
-        first = E0[i]
+    for i in range(E.shape[0]):
+        row_value(E0[i], E[i], q, xi, out[i])
+
+
+@inner_kernel
+def row_value(first: Floats, slopes: Floats, q: Floats, xi: Floats, out: Floats) -> None:
+    """One row of :func:`row_values`; coordinates two by two, which halves the traffic."""
+    k, N = slopes.shape
+    odd = k % 2
+    if odd:
+        slope = slopes[0]
+        coordinate = xi[0]
         for b in range(N):
-            target[b] = first[b] * q[b]
-        for j in range(k):
-            slope = E[i, j]
-            coordinate = xi[j]
-            for b in range(N):
-                target[b] += slope[b] * coordinate[b]
+            out[b] = first[b] * q[b] + slope[b] * coordinate[b]
+    else:
+        for b in range(N):
+            out[b] = first[b] * q[b]
+    for j in range(odd, k, 2):
+        slope = slopes[j]
+        other = slopes[j + 1]
+        coordinate = xi[j]
+        beside = xi[j + 1]
+        for b in range(N):
+            out[b] += slope[b] * coordinate[b] + other[b] * beside[b]
 
 
 @inner_kernel
 def add_row_sums(E0: Floats, E: Floats, values: Floats, sign: float, out: Floats) -> None:
     """``out += sign * (E'values, E0.values)``: k coordinates of xi, then that of q."""
     n_rows, k, N = E.shape
-    for i in range(n_rows):
+    odd = n_rows % 2
+    if odd:
+        add_scaled(E0[0], E[0], values[0], sign, out)
+    for i in range(odd, n_rows, 2):
         value = values[i]
-        for j in range(k):
-            slope = E[i, j]
+        below = values[i + 1]
+        for j in range(k + 1):
+            slope = E[i, j] if j < k else E0[i]
+            under = E[i + 1, j] if j < k else E0[i + 1]
             target = out[j]
             for b in range(N):
-                target[b] += sign * slope[b] * value[b]
-        first = E0[i]
-        last = out[k]
+                target[b] += sign * (slope[b] * value[b] + under[b] * below[b])
+
+
+@inner_kernel
+def add_scaled(first: Floats, slopes: Floats, value: Floats, sign: float, out: Floats) -> None:
+    """``out += sign * value * (slopes, first)``, one row of :func:`add_row_sums`."""
+    k, N = slopes.shape
+    for j in range(k + 1):
+        slope = slopes[j] if j < k else first
+        target = out[j]
         for b in range(N):
-            last[b] += sign * first[b] * value[b]
+            target[b] += sign * slope[b] * value[b]
+
+
+@inner_kernel
+def add_slack_sums(E0: Floats, E: Floats, ratio: Floats, slack: Floats, out: Floats, work: Floats) -> None:
+    """``out += (E, E0)' (ratio slack)``; most slacks, and in the end all of them, are zero."""
+    n_rows, N = slack.shape
+    for i in range(n_rows):
+        if tridiagonal.size_of(slack[i]) != 0.0:
+            for b in range(N):
+                work[b] = ratio[i, b] * slack[i, b]
+            add_scaled(E0[i], E[i], work, 1.0, out)
 
 
 @inner_kernel
 def add_price_sums(P0: Floats, G: Floats, prices: Floats, sign: float, out: Floats) -> None:
     """``out += sign * (G'V, P0.V)``, the same for one vector of prices shared by all blocks."""
     m, k, N = G.shape
-    for t in range(m):
-        value = sign * prices[t]
-        for j in range(k):
-            slope = G[t, j]
-            target = out[j]
+    odd = m % 2
+    for j in range(k + 1):
+        target = out[j]
+        if odd:
+            slope = G[0, j] if j < k else P0[0]
+            value = sign * prices[0]
             for b in range(N):
                 target[b] += slope[b] * value
-        first = P0[t]
-        last = out[k]
-        for b in range(N):
-            last[b] += first[b] * value
+        for t in range(odd, m, 2):
+            slope = G[t, j] if j < k else P0[t]
+            under = G[t + 1, j] if j < k else P0[t + 1]
+            value = sign * prices[t]
+            below = sign * prices[t + 1]
+            for b in range(N):
+                target[b] += slope[b] * value + under[b] * below
 
 
 @inner_kernel
@@ -67,18 +107,19 @@ def arrivals(
     out: Floats,
 ) -> None:  # fmt: skip
     """``out_t -= scale_t sum_b w (P0_t q + G_t xi)``: what flows into the states of the next layer, scaled."""
-    m, k, N = G.shape
+    m, N = P0.shape
     for t in range(m):
-        for b in range(N):
-            work[b] = P0[t, b] * q[b]
-        for j in range(k):
-            slope = G[t, j]
-            coordinate = xi[j]
-            for b in range(N):
-                work[b] += slope[b] * coordinate[b]
+        row_value(P0[t], G[t], q, xi, work)
         for b in range(N):
             work[b] = root_weight[b] * scale[t] * work[b]
-        out[t] -= tridiagonal.dot(root_weight, work[:N])
+        out[t] -= tridiagonal.dot(root_weight, work)
+
+
+@inner_kernel
+def add_two(out: Floats, x: Floats, y: Floats, u: Floats, v: Floats) -> None:
+    """``out += x y + u v``, entry by entry."""
+    for b in range(out.shape[0]):
+        out[b] += x[b] * y[b] + u[b] * v[b]
 
 
 @inner_kernel
@@ -108,19 +149,23 @@ def factor_blocks(
         for b in range(N):
             entry[b] += scale[b] * w[j, b] * w[j, b]
     scaled = work[0]
-    for t in range(n_rows):
+    lower = work[1]
+    even = n_rows - n_rows % 2
+    for t in range(0, n_rows, 2):
+        # An odd row at the end is paired with itself at ratio zero.
+        other = min(t + 1, n_rows - 1)
+        counts = 1.0 if t < even else 0.0
         for i in range(k + 1):
             left = E[t, i] if i < k else E0[t]
+            under = E[other, i] if i < k else E0[other]
             for b in range(N):
                 scaled[b] = ratio[t, b] * left[b]
-            for j in range(i):
-                entry = triangle[i * (i + 1) // 2 + j]
-                right = E[t, j]
-                for b in range(N):
-                    entry[b] += scaled[b] * right[b]
-            entry = triangle[i * (i + 1) // 2 + i]
             for b in range(N):
-                entry[b] += scaled[b] * left[b]
+                lower[b] = counts * ratio[other, b] * under[b]
+            for j in range(i + 1):
+                right = E[t, j] if j < k else E0[t]
+                beside = E[other, j] if j < k else E0[other]
+                add_two(triangle[i * (i + 1) // 2 + j], scaled, right, lower, beside)
     for j in range(k + 1):
         for i in range(j, k + 1):
             entry = triangle[i * (i + 1) // 2 + j]

@@ -11,9 +11,6 @@ from advmdp.solvers.layout import view2
 Floats = NDArray[np.float64]
 
 
-# Loops write one array each: with more, LLVM gives up telling them apart and does not vectorise.
-
-
 @inner_kernel
 def inner_products(x: Floats, y: Floats, k: int, out: Floats) -> None:
     """``out_b``: sum of x y over the first k coordinates."""
@@ -39,18 +36,13 @@ def scale_cone(q: Floats, xi: Floats, u: Floats, w: Floats, scale: Floats, work:
     inner_products(xi, u, k, xu)
     for b in range(N):
         norm = np.sqrt(xx[b])
-        xx[b] = np.sqrt((q[b] - norm) * (q[b] + norm))
-    for b in range(N):
-        norm = np.sqrt(uu[b])
-        uu[b] = np.sqrt((u[k, b] - norm) * (u[k, b] + norm))
-    for b in range(N):
-        scale[b] = uu[b] / xx[b]
-    for b in range(N):
-        xu[b] = np.sqrt(2.0 + 2.0 * (xu[b] + q[b] * u[k, b]) / (xx[b] * uu[b]))
-    for b in range(N):
-        xx[b] = 1.0 / (xx[b] * xu[b])
-    for b in range(N):
-        uu[b] = 1.0 / (uu[b] * xu[b])
+        size = np.sqrt(uu[b])
+        x_det = np.sqrt((q[b] - norm) * (q[b] + norm))
+        u_det = np.sqrt((u[k, b] - size) * (u[k, b] + size))
+        twice = np.sqrt(2.0 + 2.0 * (xu[b] + q[b] * u[k, b]) / (x_det * u_det))
+        scale[b] = u_det / x_det
+        xx[b] = 1.0 / (x_det * twice)
+        uu[b] = 1.0 / (u_det * twice)
     for j in range(k):
         for b in range(N):
             w[j, b] = xi[j, b] * xx[b] - u[j, b] * uu[b]
@@ -124,6 +116,35 @@ def cone_corrector(
     for j in range(k + 1):
         for b in range(N):
             out[j, b] -= u[j, b]
+
+
+@inner_kernel
+def cone_predictor(q: Floats, xi: Floats, u: Floats, target: float, work: Floats, out: Floats) -> None:
+    """``out = target q x^-1 - u``, with the inverse J x / x'Jx of x = (xi, q) in the cone's algebra."""
+    k, N = xi.shape
+    inner_products(xi, xi, k, work)
+    for b in range(N):
+        norm = np.sqrt(work[b])
+        work[b] = target * q[b] / ((q[b] - norm) * (q[b] + norm))
+    for b in range(N):
+        out[k, b] = work[b] * q[b] - u[k, b]
+    for j in range(k):
+        for b in range(N):
+            out[j, b] = -work[b] * xi[j, b] - u[j, b]
+
+
+@inner_kernel
+def move_cone(w: Floats, scale: Floats, cone_term: Floats, dq: Floats, dxi: Floats, work: Floats, du: Floats) -> None:
+    """``du = cone_term - W^-2 dx = cone_term - scale (2 (Jw) (Jw)'dx - J dx)``."""
+    k, N = dxi.shape
+    inner_products(w, dxi, k, work)
+    for b in range(N):
+        work[b] = 2.0 * (w[k, b] * dq[b] - work[b])
+    for j in range(k):
+        for b in range(N):
+            du[j, b] = cone_term[j, b] + scale[b] * (work[b] * w[j, b] - dxi[j, b])
+    for b in range(N):
+        du[k, b] = cone_term[k, b] - scale[b] * (work[b] * w[k, b] - dq[b])
 
 
 @inner_kernel

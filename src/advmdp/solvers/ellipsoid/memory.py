@@ -53,9 +53,12 @@ class Memory(NamedTuple):
     stacked: Floats  # scratch: C L^-T sqrt(w), one row per next state
     column: Floats  # scratch: one column of L^-1 C' for all blocks of a layer
     work: Floats  # scratch: rows of blocks of the widest layer
+    fastest: Floats  # scratch: one row
     inverse: Floats  # per row: 1 / y
     ratio: Floats  # per row: lam / y
-    row_term: Floats  # dlam = row_term - (lam / y) E dx
+    ready: Floats  # per row: q / y
+    second: Floats  # per row: dlam dy
+    row_term: Floats  # dlam = row_term - (lam / y) dy
     cone_term: Floats  # du = cone_term - W^-2 dx
     cone_scratch: Floats  # scratch: three cone vectors for all blocks of a layer
     chi: Floats  # where the iteration starts; xi / q of the certified iterate
@@ -103,8 +106,11 @@ def make_memory(layout: Layout, sizes: BufferSizes) -> Memory:
         stacked=np.zeros(stacked),
         column=np.zeros(int((layout.blocks * (layout.free + 1)).max())),
         work=np.zeros((8, widest)),
+        fastest=np.zeros(widest),
         inverse=np.zeros(sizes.row),
         ratio=np.zeros(sizes.row),
+        ready=np.zeros(sizes.row),
+        second=np.zeros(sizes.row),
         row_term=np.zeros(sizes.row),
         cone_term=np.zeros(sizes.cone),
         cone_scratch=np.zeros(3 * int((layout.blocks * (layout.free + 1)).max())),

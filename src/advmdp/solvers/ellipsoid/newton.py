@@ -10,6 +10,7 @@ from advmdp.solvers import tridiagonal
 from advmdp.solvers.ellipsoid.blocks import (
     add_price_sums,
     add_row_sums,
+    add_slack_sums,
     arrivals,
     backward_substitute,
     factor_blocks,
@@ -17,9 +18,23 @@ from advmdp.solvers.ellipsoid.blocks import (
     forward_substitute,
     row_values,
 )
-from advmdp.solvers.ellipsoid.cone import cone_corrector, cone_step, inner_products, scale_cone
+from advmdp.solvers.ellipsoid.cone import (
+    cone_corrector,
+    cone_predictor,
+    cone_step,
+    inner_products,
+    move_cone,
+    scale_cone,
+)
 from advmdp.solvers.ellipsoid.memory import Memory, Point, Rows
-from advmdp.solvers.layout import Layout, view1, view2, view3
+from advmdp.solvers.interior_point import (
+    add_products,
+    aim_multipliers,
+    invert_slacks,
+    largest_of,
+    move_multipliers,
+)
+from advmdp.solvers.layout import Layout, fill, view1, view2, view3
 
 Floats = NDArray[np.float64]
 
@@ -75,17 +90,11 @@ def residuals(
         add_row_sums(E0, E, lam, -1.0, dual)
         slack = view2(memory.row_residual, layout.row_at[h], n_rows, N)
         rounding = view2(memory.rounding, layout.row_at[h], n_rows, N)
-        row_values(E0, E, q, xi, slack)
         inner_products(u, xi, k, gap)
         for b in range(N):
             gap[b] += u[k, b] * q[b]
-        for i in range(n_rows):
-            for b in range(N):
-                # A residual of the size of rounding is not there: divided by a small slack it would be noise.
-                miss = slack[i, b] - y[i, b]
-                slack[i, b] = miss if abs(miss) > rounding[i, b] * q[b] else 0.0
-            for b in range(N):
-                gap[b] += lam[i, b] * y[i, b]
+        row_values(E0, E, q, xi, slack)
+        slack_residuals(q, y, lam, rounding, slack, gap)
         off = memory.work[2]
         for b in range(N):
             off[b] = 0.0
@@ -107,6 +116,20 @@ def residuals(
 
 
 @inner_kernel
+def slack_residuals(q: Floats, y: Floats, lam: Floats, rounding: Floats, slack: Floats, gap: Floats) -> None:
+    """``slack``, which holds the values of the rows, less y; the complementarity of the rows is added to ``gap``.
+
+    A residual of the size of rounding is not there: divided by a small slack it would be noise.
+    """
+    n_rows, N = y.shape
+    for i in range(n_rows):
+        for b in range(N):
+            miss = slack[i, b] - y[i, b]
+            slack[i, b] = miss if abs(miss) > rounding[i, b] * q[b] else 0.0
+            gap[b] += lam[i, b] * y[i, b]
+
+
+@inner_kernel
 def assemble(layout: Layout, rows: Rows, careful: bool, x: Point, memory: Memory) -> int:
     """Factor every block and the Schur complement sum_b w (e_s e_q' - C) K^-1 (e_s e_q' - C)', C = (G, P0)."""
     H = layout.states.shape[0]
@@ -114,10 +137,6 @@ def assemble(layout: Layout, rows: Rows, careful: bool, x: Point, memory: Memory
         memory.diag[i] = 0.0
     for i in range(memory.off.shape[0]):
         memory.off[i] = 0.0
-    for i in range(x.y.shape[0]):
-        memory.inverse[i] = 1.0 / x.y[i]
-    for i in range(x.y.shape[0]):
-        memory.ratio[i] = x.lam[i] * memory.inverse[i]
     work = memory.work
     for h in range(H):
         n = layout.states[h]
@@ -143,6 +162,15 @@ def assemble(layout: Layout, rows: Rows, careful: bool, x: Point, memory: Memory
             work,
         )
         ratio = view2(memory.ratio, layout.row_at[h], n_rows, N)
+        invert_slacks(
+            q, view2(x.y, layout.row_at[h], n_rows, N), view2(x.lam, layout.row_at[h], n_rows, N),
+            view2(memory.inverse, layout.row_at[h], n_rows, N), ratio, view2(memory.ready, layout.row_at[h], n_rows, N),
+        )  # fmt: skip
+        # What is missing of a slack moves its multiplier whatever the direction aims at.
+        add_slack_sums(
+            E0, E, ratio, view2(memory.row_residual, layout.row_at[h], n_rows, N),
+            view2(memory.dual_residual, layout.cone_at[h], k + 1, N), work[0],
+        )  # fmt: skip
         if careful:
             column = view2(memory.column, 0, k + 1, N)
             factor_blocks_by_rotations(q, ratio, E0, E, w, scale, triangle, column, work)
@@ -164,21 +192,16 @@ def assemble(layout: Layout, rows: Rows, careful: bool, x: Point, memory: Memory
         for start_at in range(0, N, n):
             for s in range(n):
                 own[start_at + s] = root_weight[start_at + s] * here[s] * corner[start_at + s]
-        scaled = work[1]
         for t in range(m):
             ahead = memory.state_scale[layout.state_at[h + 1] + t]
-            for b in range(N):
-                scaled[b] = root_weight[b] * ahead
             column = view2(memory.stacked, t * (k + 1) * N, k + 1, N)
-            for j in range(k):
-                slope = G[t, j]
+            for j in range(k + 1):
+                slope = G[t, j] if j < k else P0[t]
                 target = column[j]
                 for b in range(N):
-                    target[b] = slope[b] * scaled[b]
-            last = column[k]
-            for b in range(N):
-                last[b] = P0[t, b] * scaled[b]
+                    target[b] = slope[b] * (root_weight[b] * ahead)
             forward_substitute(triangle, column)
+            last = column[k]
             for start_at in range(0, N, n):
                 for s in range(n):
                     off[s, t] -= last[start_at + s] * own[start_at + s]
@@ -188,53 +211,23 @@ def assemble(layout: Layout, rows: Rows, careful: bool, x: Point, memory: Memory
 
 
 @inner_kernel
-def multiplier_terms(
-    layout: Layout, h: int, x: Point, target: float, corrected: bool, d: Point, memory: Memory
-) -> None:
-    """The multipliers' part of a direction towards complementarity ``target``, for layer h.
-
-    ``row_term = target q / y - lam (1 + slack residual / y)`` and ``cone_term = target q x^-1 - u``, to first order;
-    ``corrected`` adds the second-order terms of the direction d.
-    """
-    n_rows = layout.rows[h]
+def cone_terms(layout: Layout, h: int, x: Point, target: float, corrected: bool, d: Point, memory: Memory) -> None:
+    """``cone_term = target q x^-1 - u`` of layer h, to first order; ``corrected`` adds the second-order terms of d."""
     k = layout.free[h]
     N = layout.blocks[h]
     at = layout.block_at[h]
     q = view1(x.q, at, N)
     xi = view2(x.xi, layout.free_at[h], k, N)
     u = view2(x.u, layout.cone_at[h], k + 1, N)
-    inverse = view2(memory.inverse, layout.row_at[h], n_rows, N)
-    lam = view2(x.lam, layout.row_at[h], n_rows, N)
-    dy = view2(d.y, layout.row_at[h], n_rows, N)
-    dlam = view2(d.lam, layout.row_at[h], n_rows, N)
-    slack = view2(memory.row_residual, layout.row_at[h], n_rows, N)
-    row_term = view2(memory.row_term, layout.row_at[h], n_rows, N)
     cone_term = view2(memory.cone_term, layout.cone_at[h], k + 1, N)
-    for i in range(n_rows):
-        for b in range(N):
-            row_term[i, b] = target * q[b] - lam[i, b] * slack[i, b]
-        if corrected:
-            for b in range(N):
-                row_term[i, b] -= dlam[i, b] * dy[i, b]
-        for b in range(N):
-            row_term[i, b] = row_term[i, b] * inverse[i, b] - lam[i, b]
     if corrected:
         cone_corrector(
             q, u, view1(d.q, at, N), view2(d.xi, layout.free_at[h], k, N), view2(d.u, layout.cone_at[h], k + 1, N),
             view2(memory.scaling, layout.cone_at[h], k + 1, N), view1(memory.scale, at, N),
             target, memory.cone_scratch, memory.work, cone_term,
         )  # fmt: skip
-        return
-    # W^-1 (l \\ e) is the inverse of x in the cone's algebra, J x / x'Jx.
-    det = memory.work[0]
-    inner_products(xi, xi, k, det)
-    for b in range(N):
-        norm = np.sqrt(det[b])
-        det[b] = target * q[b] / ((q[b] - norm) * (q[b] + norm))
-        cone_term[k, b] = det[b] * q[b] - u[k, b]
-    for j in range(k):
-        for b in range(N):
-            cone_term[j, b] = -det[b] * xi[j, b] - u[j, b]
+    else:
+        cone_predictor(q, xi, u, target, memory.work[0], cone_term)
 
 
 @inner_kernel
@@ -247,6 +240,7 @@ def direction(layout: Layout, rows: Rows, x: Point, target: float, corrected: bo
     H = layout.states.shape[0]
     for i in range(d.V.shape[0]):
         d.V[i] = memory.flow_residual[i]
+    aim_multipliers(target, corrected, x.lam, memory.inverse, memory.ready, memory.second, memory.row_term)
     for h in range(H):
         n = layout.states[h]
         m = layout.nexts[h]
@@ -255,17 +249,15 @@ def direction(layout: Layout, rows: Rows, x: Point, target: float, corrected: bo
         N = layout.blocks[h]
         at = layout.block_at[h]
         root_weight = view1(memory.root_weight, at, N)
-        dual = view2(memory.dual_residual, layout.cone_at[h], k + 1, N)
-        row_term = view2(memory.row_term, layout.row_at[h], n_rows, N)
-        cone_term = view2(memory.cone_term, layout.cone_at[h], k + 1, N)
         rhs = view2(memory.rhs, layout.cone_at[h], k + 1, N)
-        multiplier_terms(layout, h, x, target, corrected, d, memory)
-        for j in range(k + 1):
-            for b in range(N):
-                rhs[j, b] = cone_term[j, b] - dual[j, b]
-        E0 = view2(rows.E0, layout.row_at[h], n_rows, N)
-        E = view3(rows.E, layout.row_slope_at[h], n_rows, k, N)
-        add_row_sums(E0, E, row_term, 1.0, rhs)
+        cone_terms(layout, h, x, target, corrected, d, memory)
+        first = layout.cone_at[h]
+        for i in range(first, first + (k + 1) * N):
+            memory.rhs[i] = memory.cone_term[i] - memory.dual_residual[i]
+        add_row_sums(
+            view2(rows.E0, layout.row_at[h], n_rows, N), view3(rows.E, layout.row_slope_at[h], n_rows, k, N),
+            view2(memory.row_term, layout.row_at[h], n_rows, N), 1.0, rhs,
+        )  # fmt: skip
         triangle = view2(memory.triangle, layout.triangle_at[h], (k + 1) * (k + 2) // 2, N)
         forward_substitute(triangle, rhs)
         backward_substitute(triangle, rhs)
@@ -327,43 +319,26 @@ def back_substitute_layer(layout: Layout, h: int, rows: Rows, x: Point, d: Point
     for b in range(N):
         dq[b] = dx[k, b] + rhs[k, b]
     dy = view2(d.y, layout.row_at[h], n_rows, N)
-    dlam = view2(d.lam, layout.row_at[h], n_rows, N)
-    lam = view2(x.lam, layout.row_at[h], n_rows, N)
-    inverse = view2(memory.inverse, layout.row_at[h], n_rows, N)
-    ratio = view2(memory.ratio, layout.row_at[h], n_rows, N)
-    slack = view2(memory.row_residual, layout.row_at[h], n_rows, N)
-    row_term = view2(memory.row_term, layout.row_at[h], n_rows, N)
     E0 = view2(rows.E0, layout.row_at[h], n_rows, N)
     E = view3(rows.E, layout.row_slope_at[h], n_rows, k, N)
     row_values(E0, E, dq, dxi, dy)
-    fastest = memory.work[3]  # per block: the largest relative decrease of a slack or a multiplier
-    for b in range(N):
-        fastest[b] = 0.0
-    for i in range(n_rows):
-        for b in range(N):
-            dlam[i, b] = row_term[i, b] - ratio[i, b] * dy[i, b]
-        for b in range(N):
-            dy[i, b] += slack[i, b]
-        for b in range(N):
-            fastest[b] = max(fastest[b], max(-dy[i, b] * inverse[i, b], -dlam[i, b] / lam[i, b]))
-    # du = cone_term - scale (2 (Jw) (Jw)'dx - J dx)
-    w = view2(memory.scaling, layout.cone_at[h], k + 1, N)
-    scale = view1(memory.scale, at, N)
-    cone_term = view2(memory.cone_term, layout.cone_at[h], k + 1, N)
-    du = view2(d.u, layout.cone_at[h], k + 1, N)
-    inner = memory.work[0]
-    inner_products(w, dxi, k, inner)
-    for b in range(N):
-        inner[b] = w[k, b] * dq[b] - inner[b]
-    for j in range(k):
-        for b in range(N):
-            du[j, b] = cone_term[j, b] + scale[b] * (2.0 * inner[b] * w[j, b] - dxi[j, b])
-    for b in range(N):
-        du[k, b] = cone_term[k, b] - scale[b] * (2.0 * inner[b] * w[k, b] - dq[b])
-    largest = 0.0
-    for b in range(N):
-        largest = max(largest, fastest[b])
+    first = layout.row_at[h]
+    for i in range(first, first + n_rows * N):
+        d.y[i] += memory.row_residual[i]
+    fastest = view1(memory.fastest, 0, N)
+    fill(fastest, 0.0)
+    move_multipliers(
+        view2(memory.row_term, first, n_rows, N), view2(memory.ratio, first, n_rows, N),
+        view2(memory.inverse, first, n_rows, N), view2(x.lam, first, n_rows, N), dy, view2(d.lam, first, n_rows, N),
+        view2(memory.second, first, n_rows, N), fastest,
+    )  # fmt: skip
+    largest = largest_of(fastest)
     longest = 1.0 / largest if largest > 0.0 else np.inf
+    du = view2(d.u, layout.cone_at[h], k + 1, N)
+    move_cone(
+        view2(memory.scaling, layout.cone_at[h], k + 1, N), view1(memory.scale, at, N),
+        view2(memory.cone_term, layout.cone_at[h], k + 1, N), dq, dxi, memory.work[0], du,
+    )  # fmt: skip
     xi = view2(x.xi, layout.free_at[h], k, N)
     u = view2(x.u, layout.cone_at[h], k + 1, N)
     longest = min(longest, cone_step(k, xi, view1(x.q, at, N), dxi, dq, memory.work))
@@ -371,31 +346,18 @@ def back_substitute_layer(layout: Layout, h: int, rows: Rows, x: Point, d: Point
 
 
 @inner_kernel
-def complementarity_after(layout: Layout, x: Point, d: Point, alpha: float, memory: Memory) -> float:
-    """Mean complementarity at x + alpha d, relative to the occupancies of x."""
-    total = memory.work[0]
+def second_order(layout: Layout, x: Point, d: Point, memory: Memory) -> float:
+    """The mean product of the moves of a slack and its multiplier, relative to the occupancies of x."""
+    total = memory.fastest
     mean = 0.0
     for h in range(layout.states.shape[0]):
         n_rows = layout.rows[h]
         k = layout.free[h]
         N = layout.blocks[h]
         at = layout.block_at[h]
-        u = view2(x.u, layout.cone_at[h], k + 1, N)
         du = view2(d.u, layout.cone_at[h], k + 1, N)
-        xi = view2(x.xi, layout.free_at[h], k, N)
-        dxi = view2(d.xi, layout.free_at[h], k, N)
-        y = view2(x.y, layout.row_at[h], n_rows, N)
-        dy = view2(d.y, layout.row_at[h], n_rows, N)
-        lam = view2(x.lam, layout.row_at[h], n_rows, N)
-        dlam = view2(d.lam, layout.row_at[h], n_rows, N)
+        inner_products(du, view2(d.xi, layout.free_at[h], k, N), k, total)
+        add_products(view2(memory.second, layout.row_at[h], n_rows, N), total)
         for b in range(N):
-            total[b] = (x.q[at + b] + alpha * d.q[at + b]) * (u[k, b] + alpha * du[k, b])
-        for j in range(k):
-            for b in range(N):
-                total[b] += (xi[j, b] + alpha * dxi[j, b]) * (u[j, b] + alpha * du[j, b])
-        for i in range(n_rows):
-            for b in range(N):
-                total[b] += (y[i, b] + alpha * dy[i, b]) * (lam[i, b] + alpha * dlam[i, b])
-        for b in range(N):
-            mean += total[b] / x.q[at + b]
+            mean += (total[b] + d.q[at + b] * du[k, b]) / x.q[at + b]
     return mean / float(x.y.shape[0] + x.q.shape[0])
