@@ -41,7 +41,7 @@ from advmdp.solvers.problem import (
 
 Floats = NDArray[np.float64]
 Warm = dict[str, Floats]
-Certificate = Sequence[float]  # value, gap, residual
+Certificate = tuple[float, float, float]  # value, gap, residual
 
 # A certified step also has log q correct to this much, block by block: a small gap alone does not see a pair of
 # small occupancy.
@@ -283,7 +283,6 @@ def _solve_ellipsoid(
     mu = MU * max(problem.highest_cost, LEAST_COST)
     iterations = 0
     best: Certificate = (np.nan, np.inf, np.inf)
-    found: Certificate
     chain: tuple[_Attempt, ...] = _CHAIN
     # After each refusal the shortcut waits twice as long: where it never works it costs next to nothing.
     pause, left = _pause(warm)
@@ -309,12 +308,13 @@ def _solve_ellipsoid(
         if number > 0:
             memory.chi[:] = chi
             centre_blocks(space.layout, E0, E, COMFORT, 40, memory.chi, space.scratch)
-        *found, used = ellipsoid.iterate(
+        value, gap, residual, used = ellipsoid.iterate(
             space.layout, rows, problem.log_prior, problem.cost, attempt.mu * mu, attempt.mu * MU, attempt.lift,
             tolerance, LARGEST_RESIDUAL, attempt.limit, attempt.careful, attempt.patient, space.point,
             space.direction, memory,
         )  # fmt: skip
         iterations += used
+        found = value, gap, residual
         if _certified(found, tolerance):
             best = found
             break
@@ -354,7 +354,6 @@ def _solve_box(confidence_set: BoxSet, problem: Problem, warm: Mapping[str, Floa
     mu = MU * max(problem.highest_cost, LEAST_COST)
     iterations = 0
     best: Certificate = (np.nan, np.inf, np.inf)
-    found: Certificate
     chain = [attempt for attempt in _CHAIN if attempt.status != "careful"]
     if "kernels" in warm and warm["kernels"].shape == memory.kernels.shape:
         chain.insert(0, _WARM)
@@ -363,11 +362,12 @@ def _solve_box(confidence_set: BoxSet, problem: Problem, warm: Mapping[str, Floa
             box.move_inside(space.layout, rows, WARM_BOX_SHARE, warm["kernels"], memory.kernels)
         else:
             memory.kernels[:] = rows.inside
-        *found, used = box.iterate(
+        value, gap, residual, used = box.iterate(
             space.layout, rows, problem.log_prior, problem.cost, attempt.mu * mu, MU, attempt.lift,
             tolerance, LARGEST_RESIDUAL, attempt.limit, attempt.patient, space.point, space.direction, memory,
         )  # fmt: skip
         iterations += used
+        found = value, gap, residual
         if _certified(found, tolerance):
             best = found
             break
