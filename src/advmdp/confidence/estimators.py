@@ -15,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from advmdp._compiled import inner_kernel, kernel
+from advmdp._compiled import kernel
 from advmdp.layered import LinearMixtureModel
 
 FloatArray = NDArray[np.float64]
@@ -217,16 +217,6 @@ def ridge(
     return definite
 
 
-@inner_kernel
-def visited_rows(
-    features: FloatArray, start: int, sizes: IntArray, n_actions: int, dim: int, h: int, s: int, a: int
-) -> FloatArray:
-    """phi(. | s, a) of layer h, shape (S_{h+1}, d)."""
-    m = sizes[h + 1]
-    first = start + (s * n_actions + a) * m * dim
-    return features[first : first + m * dim].reshape(m, dim)
-
-
 @kernel
 def add_all(
     features: FloatArray,
@@ -241,7 +231,9 @@ def add_all(
     """moments += sum_{s'} phi phi', targets += phi of the next state, in all layers but the last."""
     layers, dim = targets.shape
     for h in range(layers):
-        rows = visited_rows(features, starts[h], sizes, n_actions, dim, h, states[h], actions[h])
+        size = sizes[h + 1] * dim
+        first = starts[h] + (states[h] * n_actions + actions[h]) * size
+        rows = features[first : first + size].reshape(sizes[h + 1], dim)  # phi(. | s, a) of the visited pair
         for t in range(rows.shape[0]):
             for i in range(dim):
                 for j in range(dim):
@@ -265,7 +257,9 @@ def add_one(
     """The same for the one next state whose feature is longest in the inverse Gram matrix."""
     layers, dim = targets.shape
     for h in range(layers):
-        rows = visited_rows(features, starts[h], sizes, n_actions, dim, h, states[h], actions[h])
+        size = sizes[h + 1] * dim
+        first = starts[h] + (states[h] * n_actions + actions[h]) * size
+        rows = features[first : first + size].reshape(sizes[h + 1], dim)  # phi(. | s, a) of the visited pair
         lengths = np.zeros(rows.shape[0])
         longest = 0.0
         for t in range(rows.shape[0]):
