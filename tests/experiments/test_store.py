@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import zipfile
 
 import numpy as np
 import pandas as pd
@@ -114,6 +115,15 @@ def test_a_cell_is_an_ordinary_parquet_file(finished):
     assert pd.read_parquet(finished / "cells" / f"{cell.id}.parquet").equals(Store(finished).frame(cell))
 
 
+def middle_of_the_data(path):
+    """Of a zip archive, a byte of its largest member: others may be fields that nobody reads, such as times."""
+    if not zipfile.is_zipfile(path):
+        return path.stat().st_size // 2
+    with zipfile.ZipFile(path) as archive:
+        member = max(archive.infolist(), key=lambda info: info.compress_size)
+    return member.header_offset + 30 + len(member.filename) + member.compress_size // 2
+
+
 @pytest.mark.parametrize("suffix", ["parquet", "npz"])
 @pytest.mark.parametrize("damage", ["flip", "truncate", "swap", "remove"])
 def test_a_damaged_result_is_named_and_computed_again(copy, suffix, damage):
@@ -122,7 +132,7 @@ def test_a_damaged_result_is_named_and_computed_again(copy, suffix, damage):
     path = copy / "cells" / f"{cell.id}.{suffix}"
     content = bytearray(path.read_bytes())
     if damage == "flip":
-        content[len(content) // 2] ^= 1
+        content[middle_of_the_data(path)] ^= 1
         path.write_bytes(content)
     elif damage == "truncate":
         path.write_bytes(content[:-7])

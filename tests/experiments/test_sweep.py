@@ -232,6 +232,15 @@ def test_workers_have_one_thread_and_leave_ours_alone(tmp_path, monkeypatch):
     assert "MKL_NUM_THREADS" not in os.environ
 
 
+@pytest.fixture
+def ctrl_c():
+    """SIGINT raises KeyboardInterrupt, also where the tests run in the background and the shell had it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_ends_an_engine_that_does_not_come_up(tmp_path):
     class Deaf(InProcessEngine):
         def __enter__(self):
