@@ -172,8 +172,9 @@ def recorded(family: str) -> list[Instance]:
         nonlocal count
         count += 1
         if count in EPISODES:
-            previous = [np.exp(table) for table in options["log_q"]]
-            instances.append(Instance(f"episode {count}", confidence_set, previous, [step_size * x for x in loss]))
+            split = world.layers.split  # learners hand over flat vectors
+            tables = split(np.exp(options["log_q"])), split(step_size * loss)
+            instances.append(Instance(f"episode {count}", confidence_set, *tables))
         return original(confidence_set, q, loss, step_size, **options)
 
     reps.mirror_descent_step = record
