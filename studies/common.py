@@ -3,7 +3,7 @@
 A study is a module of this package with
 
     QUESTION    what it asks, in one sentence
-    ANSWER      what came out in full: begins with "confirmed", "not confirmed" or "open"
+    ANSWER      what came out in full: begins with "confirmed", "not confirmed", "partly" or "open"
     SPECS       names of its specs in experiments/
     tabulate    the frames of its runs, by spec -> the table that is committed, rows by seed where things are compared
     findings    the table -> findings, the first of which is the number of the study
@@ -38,7 +38,7 @@ from advmdp.experiments.sweep import Display
 from advmdp.report.results import interval
 from advmdp.worlds import make_world
 
-#: In the order of the issue, which is that of the summary.
+#: In the order of the summary.
 STUDIES = ("rate", "states", "actions", "decomposition", "geometry", "losses", "shapes")
 
 ROOT = Path(__file__).resolve().parents[1]
