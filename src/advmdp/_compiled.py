@@ -14,6 +14,8 @@ from numba.core import event
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 
+from advmdp._interpreted import INTERPRETED, without_overlap
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -25,6 +27,8 @@ def kernel(function: F) -> F:
     keeps them in range (:func:`sum_kernel` is the exception).  There is no entry for C, which would cost compile time
     and which nothing calls.
     """
+    if INTERPRETED:
+        return function
     only_python: dict[str, Any] = {"no_cfunc_wrapper": True}
     compiled: Any = numba.njit(function, cache=True, error_model="numpy", nogil=True, **only_python)
     # Numba takes what it has cached for fresh as long as the file of the function itself has the same date; what the
@@ -55,8 +59,11 @@ def inner_kernel(function: F) -> F:
 
     Two rules.  Memory that the function writes through one argument must not be reached through another (arguments
     that are only read may overlap): loops then vectorise without comparing addresses first, however many arrays they
-    write.  And it must not allocate: nothing counts references.
+    write.  And it must not allocate: nothing counts references.  With ``NUMBA_DISABLE_JIT=1`` kernels are interpreted,
+    and a call that breaks the first rule raises (:mod:`advmdp._interpreted`).
     """
+    if INTERPRETED:
+        return without_overlap(function)
     return cast(F, numba.njit(function, **_INNER))
 
 
@@ -66,6 +73,8 @@ def sum_kernel(function: F) -> F:
     The order is that of the machine code, so results are the same from run to run; between processors they may differ
     by rounding.  For plain sums and dot products only: products of three factors would be rearranged too.
     """
+    if INTERPRETED:
+        return without_overlap(function)
     return cast(F, numba.njit(function, fastmath={"reassoc", "contract"}, **_INNER))
 
 

@@ -10,6 +10,7 @@ from numba.extending import intrinsic
 from numba.np import arrayobj
 from numpy.typing import NDArray
 
+from advmdp import _interpreted
 from advmdp._compiled import inner_kernel
 
 Floats = NDArray[np.float64]
@@ -129,10 +130,10 @@ def _view4(context: Any, buffer: Any, start: Any, rows: Any, second: Any, third:
 
 
 # ``view1(buffer, start, length)`` and its like with two to four axes, for use in kernels.
-view1: Any = _view1
-view2: Any = _view2
-view3: Any = _view3
-view4: Any = _view4
+view1: Any = _interpreted.view if _interpreted.INTERPRETED else _view1
+view2: Any = _interpreted.view if _interpreted.INTERPRETED else _view2
+view3: Any = _interpreted.view if _interpreted.INTERPRETED else _view3
+view4: Any = _interpreted.view if _interpreted.INTERPRETED else _view4
 
 
 @inner_kernel

@@ -212,7 +212,7 @@ def presolve_ellipsoid_layer(
     """Fill the reduced form of every block of one layer; the number of empty blocks is returned.
 
     ``features`` (n, A, m, d).  Written: ``P0`` (m, N), ``G`` (m, k, N) with k = d-1, ``E0`` (rows, N) and, if
-    ``simplex``, ``E`` (rows, k, N) with rows = d (else rows = m and ``E`` is ``G``: pass the same array);
+    ``simplex``, ``E`` (rows, k, N) with rows = d (else rows = m, their slopes are ``G``, and ``E`` is empty);
     ``chi`` (k, N) the shortest point of the block and ``active`` (k, N) the rows it lies on (-1 beyond their
     number); ``smallest`` (N,), see the module.  A block is empty where ``smallest > EMPTY_MARGIN``; its other
     arrays are then meaningless.  -1 is returned if ``gram`` is not positive definite.

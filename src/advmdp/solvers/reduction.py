@@ -107,7 +107,7 @@ def _reduce_layers(
             view2(P0, entry, m, N),
             view3(G, entry * k, m, k, N),
             view2(E0, row, r, N),
-            view3(E, row * k, r, k, N),
+            view3(E, row * k, r if simplex else 0, k, N),
             view2(chi, block * k, k, N),
             view2(active, block * k, k, N),
             view1(smallest, block, N),

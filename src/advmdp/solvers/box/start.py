@@ -122,7 +122,7 @@ def move_inside(layout: Layout, rows: Rows, share: float, kernels: Floats, out: 
     The iteration keeps row sums as they are, so they must be right from the start: an excess is taken from what lies
     above the lower bounds, a deficit from what is left below the upper ones.
     """
-    for h in range(layout.states.shape[0]):
+    for h in range(layout.states.shape[0] - 1):
         m = layout.nexts[h]
         N = layout.blocks[h]
         low = view2(rows.low, layout.next_at[h], m, N)

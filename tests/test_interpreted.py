@@ -1,0 +1,177 @@
+"""Kernels without a compiler: inner kernels keep their promise not to overlap, and compiled answers are the same.
+
+``NUMBA_DISABLE_JIT`` is read when numba is imported, so the interpreted half runs in a process of its own:
+``python -m tests.test_interpreted answers.npz``.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from types import CodeType, FrameType
+
+import numpy as np
+import pytest
+
+from advmdp import make_world, occupancy
+from advmdp._interpreted import view, without_overlap
+from advmdp._summation import CompensatedSum
+from advmdp.confidence import KnownKernels
+from advmdp.solvers import SolverError, lower_occupancy, mirror, mirror_descent_step, repeated, upper_occupancy
+from tests.solvers.instances import harsh, ordinary
+
+# Small instances, with both entropies where both are possible; (family, seed, entropy).
+STEPS = (
+    ("ellipsoid", 10, "pairs"), ("simplex", 0, "pairs"), ("box", 1, "pairs"), ("box", 1, "triples"),
+    ("l1", 3, "triples"), ("known", 3, "pairs"), ("known", 3, "triples"),
+)  # fmt: skip
+# Where the shortest point of a block is not its centre, and rows of an occupancy bound meet the edges of their sets.
+BOUNDS = (("ellipsoid", 10), ("ellipsoid", 17), ("simplex", 0), ("box", 1), ("l1", 3), ("known", 3))
+
+
+def answers() -> Iterator[tuple[str, np.ndarray]]:
+    """What the solvers find, so that every inner kernel is called."""
+    for family, seed, entropy in STEPS:
+        instance = ordinary(family, seed)
+        name = f"{family} {entropy}"
+        problem = (instance.confidence_set, None, instance.loss)
+        options = {"log_q": instance.log_q, "kernels": instance.kernels, "entropy": entropy}
+        first = mirror_descent_step(*problem, instance.step_size, **options)
+        yield f"{name} cold", first.flat.log_q
+        options = {"log_q": first.log_q, "kernels": first.kernels, "entropy": entropy, "warm": first.warm}
+        for step_size in (1e-3, 1.0):
+            step = mirror_descent_step(*problem, step_size, **options)
+            yield f"{name} after, step size {step_size}", step.flat.log_q
+    instance = harsh("known", 38)
+    problem = (instance.confidence_set, None, instance.loss)
+    with suppress(SolverError):  # a hopeless step, but the only kind that calls one of the kernels
+        mirror_descent_step(*problem, 1e3 * instance.step_size, log_q=instance.log_q)
+    chain = mirror._CHAIN
+    try:
+        for family, seed in (("ellipsoid", 10), ("simplex", 0), ("box", 1)):
+            instance = ordinary(family, seed)
+            problem = (instance.confidence_set, None, instance.loss, instance.step_size)
+            for attempts in (*((attempt,) for attempt in chain[1:4] if family != "box"), ()):
+                mirror._CHAIN = attempts
+                step = mirror_descent_step(*problem, log_q=instance.log_q)
+                yield f"{family} by {step.status}", step.flat.log_q
+    finally:
+        mirror._CHAIN = chain
+    for family, seed in BOUNDS:
+        confidence_set = ordinary(family, seed).confidence_set
+        policy = occupancy.uniform_policy(confidence_set.layer_sizes, confidence_set.n_actions)
+        yield f"upper {family} {seed}", np.concatenate(upper_occupancy(confidence_set, policy))
+        yield f"lower {family} {seed}", np.concatenate(lower_occupancy(confidence_set, policy))
+    world = make_world("grid", height=2, width=2, noise={"slip": 0.1})
+    uniform = np.concatenate([np.full(n * world.n_actions, -np.log(n)) for n in world.layer_sizes[:-1]])
+    most = repeated.MOST_PRODUCTS
+    try:
+        for repeated.MOST_PRODUCTS in (most, 0):
+            step_again = repeated.RepeatedStep(KnownKernels(world.kernels))
+            start = step_again.cold(uniform, np.zeros_like(uniform))
+            found = step_again(start.log_q, np.arange(len(uniform)) / len(uniform))
+            yield f"repeated, at most {repeated.MOST_PRODUCTS} products", found.log_q
+    finally:
+        repeated.MOST_PRODUCTS = most
+    total = CompensatedSum(2)
+    for term in (1e16, 1.0, -1e16):
+        total.add(np.array([term, -term]))
+    yield "sum", total.value
+
+
+def inner_kernels() -> dict[CodeType, str]:
+    """The code of all inner kernels that were imported, interpreted."""
+    guard = without_overlap(main).__code__
+    functions = [
+        value
+        for name, module in list(sys.modules.items())
+        if name.startswith("advmdp.")
+        for value in vars(module).values()
+        if getattr(getattr(value, "__wrapped__", None), "__module__", "").startswith("advmdp.")
+        and getattr(value, "__code__", None) is guard
+    ]
+    return {function.__wrapped__.__code__: f"{function.__module__}.{function.__name__}" for function in functions}
+
+
+def main(path: str) -> None:
+    """Write the answers, and the names of inner kernels that they did not need."""
+    called: set[CodeType] = set()
+
+    def note(frame: FrameType, event: str, argument: object) -> None:
+        called.add(frame.f_code)
+
+    with np.errstate(all="ignore"):
+        sys.setprofile(note)
+        found = dict(answers())
+        sys.setprofile(None)
+    missed = sorted(name for code, name in inner_kernels().items() if code not in called)
+    np.savez(path, **found, missed=np.array(missed, dtype=str), kernels=len(inner_kernels()))
+
+
+@pytest.fixture(scope="module")
+def interpreted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
+    path = tmp_path_factory.mktemp("interpreted") / "answers.npz"
+    command = [sys.executable, "-m", "tests.test_interpreted", str(path)]
+    root = Path(__file__).parents[1]
+    outcome = subprocess.run(
+        command, cwd=root, env=os.environ | {"NUMBA_DISABLE_JIT": "1"}, capture_output=True, text=True, check=False
+    )
+    assert outcome.returncode == 0, outcome.stderr
+    with np.load(path) as saved:
+        return dict(saved)
+
+
+def test_no_inner_kernel_writes_what_it_reaches_by_another_argument(interpreted: dict[str, np.ndarray]) -> None:
+    """The run raises where one does; it must have called them all."""
+    assert interpreted["missed"].tolist() == []
+    assert interpreted["kernels"] > 100
+
+
+def test_compiled_answers_are_those_of_the_interpreter(interpreted: dict[str, np.ndarray]) -> None:
+    compiled = dict(answers())
+    assert interpreted.keys() - {"missed", "kernels"} == compiled.keys()
+    for name, expected in compiled.items():
+        np.testing.assert_allclose(interpreted[name], expected, rtol=0, atol=1e-8, err_msg=name)
+
+
+def test_a_write_through_one_of_two_overlapping_arguments_raises() -> None:
+    @without_overlap
+    def shift(source: np.ndarray, target: np.ndarray) -> None:
+        for i in range(len(source)):
+            target[i] = source[i]
+
+    x = np.arange(6.0)
+    shift(x[:3], x[3:])
+    assert x.tolist() == [0.0, 1.0, 2.0, 0.0, 1.0, 2.0]
+    shift(x[::2], x[1::2])  # interleaved, and apart
+    with pytest.raises(ValueError, match="read-only"):
+        shift(x[:-1], x[1:])
+    with pytest.raises(ValueError, match="read-only"):
+        shift(x, x)
+
+
+def test_arrays_in_tuples_count_and_arguments_that_are_only_read_may_overlap() -> None:
+    @without_overlap
+    def add(sources: tuple[np.ndarray, np.ndarray], target: np.ndarray) -> None:
+        for i in range(len(target)):
+            target[i] = sources[0][i] + sources[1][i]
+
+    x, out = np.arange(3.0), np.zeros(3)
+    add((x, x), out)
+    assert out.tolist() == [0.0, 2.0, 4.0]
+    with pytest.raises(ValueError, match="read-only"):
+        add((x, out), out)
+
+
+def test_a_view_shares_the_memory_of_its_buffer() -> None:
+    buffer = np.zeros(8)
+    view(buffer, 2, 2, 3)[1, 0] = 1.0
+    assert np.flatnonzero(buffer).tolist() == [5]
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
