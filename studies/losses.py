@@ -9,17 +9,18 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from advmdp.experiments.statistics import last_rows
+from advmdp.experiments.statistics import last_rows, mean_and_interval
 from advmdp.report.figures import COLOURS, legend_below
+from advmdp.report.results import interval
 from studies.common import Finding, finding, means, tidy
 
 QUESTION = "Does the learner keep its regret small whatever the losses do, and does forgetting help where they change?"
 ANSWER = "open: the full runs are not finished; the page has what the small variant shows"
-SPECS = ("study-losses", "study-losses-change")
+SPECS = ("study-losses", "study-losses-known", "study-losses-change", "study-losses-bank")
 KINDS = ("stochastic", "corrupted", "switching", "drifting", "adaptive")
 OURS, FORGETS, BANK = "vlsuob-reps-tight", "vlsuob-reps-restart", "vlsuob-reps-bank"
-KNOWN = "o-reps-bandit"
-LABELS = {KNOWN: f"{KNOWN} (told the transition)"}
+KNOWN, SAME = "o-reps-bandit", "o-reps-bandit, same constants"
+LABELS = {KNOWN: f"{KNOWN} (told the transition)", SAME: "the same, with the constants of vlsuob-reps-tight"}
 #: Columns of regret, and what the learner is compared with.
 REGRETS = {
     "regret": "the best fixed policy",
@@ -30,20 +31,24 @@ REGRETS = {
 
 def tabulate(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """One row per run: the three regrets after the last episode."""
-    last = pd.concat([last_rows(frame) for frame in frames.values()])
+    ends = []
+    for spec, frame in frames.items():
+        last = last_rows(frame)
+        ends.append(last.assign(learner=SAME) if spec == "study-losses-known" else last)
+    last = pd.concat(ends)
     last = last.assign(adversary=last["adversary"].str.replace(r"\[.*", "", regex=True))
     return last[["adversary", "learner", "seed", *REGRETS]].reset_index(drop=True)
 
 
 def shares(table: pd.DataFrame, kind: str, column: str) -> pd.DataFrame:
-    """Regret over that of uniform play on the same seed: a row per seed, a column per learner."""
+    """Regret over that of uniform play on the same seed: a row per seed, a column per learner that met these losses."""
     rows = table[table["adversary"] == kind]
     wide = rows.pivot(index="seed", columns="learner", values=column)
     return wide.div(wide["uniform"], axis=0)
 
 
 def findings(table: pd.DataFrame) -> list[Finding]:
-    """What the learner saves of uniform play's regret, then what forgetting adds."""
+    """What the learner saves of uniform play's regret, what not knowing the transition costs, what forgetting adds."""
     static = {kind: shares(table, kind, "regret") for kind in KINDS}
     saved = pd.concat([1.0 - static[kind][OURS] for kind in KINDS], axis=1)
     sentence = f"share of uniform play's static regret that {OURS} saves, mean of the five kinds"
@@ -52,20 +57,32 @@ def findings(table: pd.DataFrame) -> list[Finding]:
         sentence = f"share of uniform play's static regret that {OURS} saves, {kind} losses"
         found.append(finding(f"saved, {kind}", sentence, 1.0 - static[kind][OURS], quick=True))
     for kind in KINDS:
-        if KNOWN in static[kind]:
-            sentence = f"static regret of {OURS} minus that of {KNOWN}, over uniform play's, {kind} losses"
-            found.append(
-                finding(f"not knowing the transition, {kind}", sentence, static[kind][OURS] - static[kind][KNOWN])
-            )
+        for name in (SAME, KNOWN):
+            # The small variant leaves one out.
+            if name in static[kind]:
+                sentence = f"static regret of {OURS} minus that of {name}, over uniform play's, {kind} losses"
+                found.append(finding(f"minus {name}, {kind}", sentence, static[kind][OURS] - static[kind][name]))
     for kind in KINDS:
         dynamic = shares(table, kind, "regret_3_switches")
         for name in (FORGETS, BANK):
-            # They ran where losses change only.
             if name in dynamic:
+                gain = (dynamic[name] - dynamic[OURS]).dropna()
                 sentence = f"regret against three switches, {name} minus {OURS}, over uniform play's, {kind} losses"
-                gain = dynamic[name] - dynamic[OURS]
-                found.append(finding(f"dynamic, {name}, {kind}", sentence, gain, quick=name == BANK))
+                found.append(finding(f"dynamic, {name}, {kind}", f"{sentence} ({len(gain)} seeds)", gain))
     return found
+
+
+def results(table: pd.DataFrame) -> pd.DataFrame:
+    """By kind of losses and learner, the three regrets."""
+    rows = []
+    for kind in KINDS:
+        for name in (OURS, SAME, KNOWN, FORGETS, BANK, "uniform"):
+            runs = table[(table["adversary"] == kind) & (table["learner"] == name)]
+            if len(runs):
+                regrets = {f"against {what}": interval(*mean_and_interval(runs[key])) for key, what in REGRETS.items()}
+                rows.append({"losses": kind, "learner": f"`{name}`" if name != SAME else f"`{KNOWN}`, same constants"})
+                rows[-1] |= {"seeds": len(runs)} | regrets
+    return pd.DataFrame(rows)
 
 
 def draw(table: pd.DataFrame) -> Figure:
@@ -79,20 +96,20 @@ def draw(table: pd.DataFrame) -> Figure:
 
 
 def _panel(ax: Axes, table: pd.DataFrame, column: str) -> None:
-    learners = [name for name in (OURS, FORGETS, BANK, KNOWN) if name in set(table["learner"])]
+    learners = [name for name in (OURS, FORGETS, BANK, SAME, KNOWN) if name in set(table["learner"])]
     for number, (colour, learner) in enumerate(zip(COLOURS, learners, strict=False)):
         places, heights, ends = [], [], []
         for place, kind in enumerate(KINDS):
             share = shares(table, kind, column)
-            if learner in share and share[learner].notna().all():
+            if learner in share:
                 point = means(share.assign(kind=kind), ["kind"], learner).iloc[0]
-                places.append(place + 0.16 * (number - 0.5 * (len(learners) - 1)))
+                places.append(place + 0.15 * (number - 0.5 * (len(learners) - 1)))
                 heights.append(point["mean"])
                 ends.append(point["half_width"])
         ax.bar(
             places,
             heights,
-            width=0.15,
+            width=0.14,
             yerr=ends,
             color=colour,
             label=LABELS.get(learner, learner),

@@ -11,8 +11,8 @@ import pytest
 from advmdp.confidence import radii
 from advmdp.experiments import Store, run_spec
 from advmdp.experiments.measures import WidthsMeasure
-from studies import actions, rate
-from studies.common import complete, filled, paired, summed, thinned, world_option
+from studies import actions, losses, rate
+from studies.common import complete, filled, paired, read_spec, summed, thinned, world_option
 from tests.experiments.specs import small_spec
 
 
@@ -120,3 +120,16 @@ def test_numbers_replace_what_stood_between_the_marks():
     new = filled(page, "numbers", "12 ± 3")
     assert new == "a\n<!-- numbers -->\n\n12 ± 3\n\n<!-- end of numbers -->\nb\n"
     assert filled(new, "numbers", "12 ± 3") == new
+
+
+@pytest.mark.parametrize("small", [False, True])
+def test_the_known_transition_of_the_losses_study_has_the_constants_of_the_unknown_one(small):
+    theirs = read_spec("study-losses-known", small)
+    ours = (
+        next(cell for cell in read_spec("study-losses", small).cells if cell.learner.name == losses.OURS)
+        .build()
+        .learner
+    )
+    (told,) = theirs.learners
+    assert told.options["eta"] == pytest.approx(ours.step_size, rel=1e-4)
+    assert told.options["gamma"] == pytest.approx(ours.exploration, rel=1e-4)
