@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from advmdp._checks import float_array
-from advmdp._compiled import kernel
+from advmdp._compiled import kernel, sum_kernel
 from advmdp.errors import InvalidMDPError
 from advmdp.layered import FloatArray, IntArray, LayeredMDP, Layers, layer_sizes
 
@@ -186,6 +186,15 @@ def condition(log_q: FloatArray, n_actions: int, policy: FloatArray) -> None:
             policy[first + a] /= total
 
 
+@sum_kernel
+def _following(data: FloatArray, row: int, value: FloatArray, m: int) -> float:
+    """sum_{s'} P(s' | s, a) V(s') of the pair whose row begins at ``row``: nearly all of the work, so in any order."""
+    total = 0.0
+    for t in range(m):
+        total += data[row + t] * value[t]
+    return total
+
+
 @kernel
 def backward_greedy(
     data: FloatArray,
@@ -210,10 +219,7 @@ def backward_greedy(
             best, best_action = np.inf, 0
             for a in range(n_actions):
                 pair = s * n_actions + a
-                total = losses[here + pair]
-                row = offsets[h] + pair * m
-                for t in range(m):
-                    total += data[row + t] * value[t]
+                total = losses[here + pair] + _following(data, offsets[h] + pair * m, value, m)
                 policy[here + pair] = 0.0
                 if total < best:
                     best, best_action = total, a
