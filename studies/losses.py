@@ -15,7 +15,7 @@ from advmdp.report.results import interval
 from studies.common import Finding, finding, means, tidy
 
 QUESTION = "Does the learner keep its regret small whatever the losses do, and does forgetting help where they change?"
-ANSWER = "open: the full runs are not finished; the page has what the small variant shows"
+ANSWER = "confirmed: regret stays small under all five kinds; restarts help where losses drift, and cost much where they stay"
 SPECS = ("study-losses", "study-losses-known", "study-losses-change", "study-losses-bank")
 KINDS = ("stochastic", "corrupted", "switching", "drifting", "adaptive")
 OURS, FORGETS, BANK = "vlsuob-reps-tight", "vlsuob-reps-restart", "vlsuob-reps-bank"
