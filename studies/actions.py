@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import log, sqrt
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from advmdp.report.figures import COLOURS, legend_below
@@ -41,14 +42,12 @@ def tabulate(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
 def findings(table: pd.DataFrame) -> list[Finding]:
     """Who wins where the bounds say that tables do; then how each depends on A, and on d."""
     few, many = table["A"].min(), table["A"].max()
-    low, high = table["d"].min(), table["d"].max()
+    low = table["d"].min()
     found = []
-    for d, name in {low: "small d", high: "large d" if high > low else "small d"}.items():
-        rows = table[(table["A"] == few) & (table["d"] == d)]
-        for value, what in (("regret", "regret"), ("width", "summed width of the sets")):
+    for value, what in (("regret", "regret"), ("width", "summed width of the sets")):
+        for d, ratio in over_dim(table, value).items():
             sentence = f"log of the {what}, linear mixture over tables, at A = {few}, d = {d}"
-            ratio = paired(rows, "learner", LINEAR, TABLES, value, log=True)
-            found.append(finding(f"{what}, few actions, {name}", sentence, ratio, quick=(value, d) == ("width", low)))
+            found.append(finding(f"{what}, few actions, d = {d}", sentence, ratio, quick=(value, d) == ("width", low)))
     across = table[table["d"] == low]
     for learner in (LINEAR, PRINTED):
         ratio = paired(across[across["A"] == many], "learner", learner, TABLES, "regret", log=True)
@@ -60,6 +59,13 @@ def findings(table: pd.DataFrame) -> list[Finding]:
         sentence = f"exponent of A in the summed width of the sets, {learner}, {few} to {many} actions"
         found.append(finding(f"exponent of A, {learner}", sentence, slopes))
     return found
+
+
+def over_dim(table: pd.DataFrame, value: str) -> pd.DataFrame:
+    """At the fewest actions, the log of a learner's value, mixture over tables: a row per seed, a column per d."""
+    rows = table[table["A"] == table["A"].min()]
+    ratios = {d: paired(part, "learner", LINEAR, TABLES, value, log=True) for d, part in rows.groupby("d")}
+    return pd.DataFrame(ratios)
 
 
 def results(table: pd.DataFrame) -> pd.DataFrame:
@@ -121,24 +127,33 @@ def table_widths(A: int, K: float) -> float:
 
 
 def draw(table: pd.DataFrame) -> Figure:
-    """Over A: the regret of mixtures over that of tables, with the crossing of the bounds; and the sets."""
-    figure = Figure(figsize=(6.4, 4.4), layout="constrained")
-    regret, width = figure.subplots(1, 2)
-    low = table["d"].min()
-    rows = table[table["d"] == low]
-    sizes = np.sort(rows["A"].unique())
+    """Over A, and below it over d: the regret of mixtures over that of tables, with the crossing; and the sets."""
+    figure = Figure(figsize=(6.4, 7.0), layout="constrained")
+    above, below = figure.subplots(2, 2)
+    few, low = table["A"].min(), table["d"].min()
+    draw_line(above, table[table["d"] == low], "A", f"actions A (d = {low})", low**2 * S / H)
+    draw_line(below, table[table["A"] == few], "d", f"base kernels d (A = {few})", sqrt(H * few / S))
+    above[0].set_title("regret,\nmixtures / tables", fontsize=10)
+    above[1].set_title("width of the sets,\nsummed over episodes", fontsize=10)
+    legend_below(figure, *above)
+    return figure
+
+
+def draw_line(axes: Sequence[Axes], rows: pd.DataFrame, size: str, label: str, crossing: float) -> None:
+    """Ratios of regrets and summed widths over A or d; ``crossing``: where the orders of the bounds are equal."""
+    regret, width = axes
+    sizes = np.sort(rows[size].unique())
     by_learner = rows.groupby("learner")
-    regrets = {name: part.pivot(index="seed", columns="A", values="regret") for name, part in by_learner}
+    regrets = {name: part.pivot(index="seed", columns=size, values="regret") for name, part in by_learner}
     for colour, learner in zip(COLOURS, (LINEAR, PRINTED, TABLES), strict=False):
+        # The printed radius was not run at every d.
+        if learner not in regrets or len(regrets[learner].columns) < len(sizes):
+            continue
         if learner != TABLES:
             draw_ratio(regret, np.log(regrets[learner] / regrets[TABLES]), colour, learner)
-        sums = means(by_learner.get_group(learner), ["A"], "width")
-        width.errorbar(sums["A"], sums["mean"], yerr=sums["half_width"], color=colour, marker="o", label=learner)
-    regret.axvline(low**2 * S / H, color="0.3", dashes=(4, 2), label=r"$d = \sqrt{HA/S}$")
-    over_sizes(regret, sizes, f"actions A (d = {low})")
-    over_sizes(width, sizes, f"actions A (d = {low})", ratio=False)
-    regret.set_title("regret,\nmixtures / tables", fontsize=10)
-    width.set_title("width of the sets,\nsummed over episodes", fontsize=10)
+        sums = means(by_learner.get_group(learner), [size], "width")
+        width.errorbar(sums[size], sums["mean"], yerr=sums["half_width"], color=colour, marker="o", label=learner)
+    regret.axvline(crossing, color="0.3", dashes=(4, 2), label=r"$d = \sqrt{HA/S}$")
+    over_sizes(regret, sizes, label)
+    over_sizes(width, sizes, label, ratio=False)
     width.set_ylim(0.0)
-    legend_below(figure, regret, width)
-    return figure
