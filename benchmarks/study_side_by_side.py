@@ -55,8 +55,8 @@ there for comparison: they solve an easier problem.
 {HEAD}
 {chr(10).join(rows)}
 
-One small world says little about others: [the study](../study/index.md) has more. A learner that follows changes can have
-less loss than every fixed policy, and so negative regret.
+One small world says little about others: [the study](../study/index.md) has more. A learner that follows changes
+can have less loss than every fixed policy, and so negative regret.
 """
 
 
