@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import cvxpy
@@ -22,6 +23,7 @@ LayerMinimum = Callable[[int, np.ndarray], np.ndarray]
 
 # A gap that prices read off q leave above this is worth the time of a conic solver.
 COARSE = 1e-9
+ROUNDS = 3
 FLOOR = -40.0
 
 
@@ -52,8 +54,11 @@ def recomputed_gap(
     primal = primal_value(instance, step, triples=triples)
     prices = prices_read_off(instance, step, least)
     gap = primal - dual_value(instance, prices, least)
-    if gap > COARSE and not triples:
-        gap = min(gap, primal - dual_value(instance, improved_prices(instance, prices, least), least))
+    for _ in range(0 if triples else ROUNDS):
+        if gap <= COARSE:
+            break
+        prices = improved_prices(instance, prices, least)
+        gap = min(gap, primal - dual_value(instance, prices, least))
     return gap, abs(primal - step.value)
 
 
@@ -62,12 +67,15 @@ def _row_minima(instance: Instance, triples: bool, row_minimum: RowMinimum | Non
     confidence_set = instance.confidence_set
     minimum = row_minimum or smallest_means
 
-    def least(layer: int, values: np.ndarray) -> np.ndarray:
-        if layer == confidence_set.horizon - 1:
-            return np.zeros(instance.log_q[layer].shape)
+    @lru_cache
+    def minima(layer: int, values: bytes) -> np.ndarray:
         if triples:
-            return smallest_divergences(confidence_set, layer, values, instance.kernels[layer])
-        return minimum(confidence_set, layer, values)
+            return smallest_divergences(confidence_set, layer, np.frombuffer(values), instance.kernels[layer])
+        return minimum(confidence_set, layer, np.frombuffer(values))
+
+    def least(layer: int, values: np.ndarray) -> np.ndarray:
+        last = layer == confidence_set.horizon - 1
+        return np.zeros(instance.log_q[layer].shape) if last else minima(layer, values.tobytes())
 
     return least
 
@@ -145,7 +153,10 @@ def improved_prices(instance: Instance, prices: list[np.ndarray], least: LayerMi
     problem = cvxpy.Problem(cvxpy.Maximize(objective), constraints)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # often 'inaccurate': nothing relies on its word
-        problem.solve(solver=cvxpy.CLARABEL, **reference.SETTINGS)
+        try:
+            problem.solve(solver=cvxpy.CLARABEL, **reference.SETTINGS)
+        except cvxpy.SolverError:
+            return prices
     if changes[0].value is None:
         return prices
     return [price + change.value for price, change in zip(prices, changes, strict=True)]
