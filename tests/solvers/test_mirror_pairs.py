@@ -183,8 +183,10 @@ def test_empty_sets_are_named_before_any_iteration():
     ("change", "message"),
     [
         ({"loss": -1.0}, "layer 0, state 0, action 0"),
-        ({"loss": np.nan}, "finite and not negative"),
+        ({"loss": np.nan}, "finite, at least 0"),
+        ({"loss": 1e17}, "below 1e.09"),  # log q would drown in it, and the certificate as well
         ({"q": 0.0}, "log_q"),
+        ({"q": -0.5}, "log q is nan at layer 0, state 0, action 0"),
     ],
 )
 def test_bad_input_is_named(change, message):
@@ -196,6 +198,62 @@ def test_bad_input_is_named(change, message):
         table[name][0][0, 0] = value
     with pytest.raises(InvalidMDPError, match=message):
         mirror_descent_step(KnownKernels(kernels), q, loss, 1.0)
+
+
+@pytest.mark.parametrize("entropy", ["pairs", "triples"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_log_q_of_an_unreachable_state_may_be_minus_infinity_but_must_be_a_number(entropy, bad):
+    """It is part of the value: a NaN there used to make the value of a certified step NaN."""
+    kernels = [np.tile([0.5, 0.5, 0.0], (1, 2, 1)), np.ones((3, 2, 1))]
+    log_q = [np.full((1, 2), np.log(1 / 2)), np.full((3, 2), np.log(1 / 6))]
+    loss = [np.ones((1, 2)), np.ones((3, 2))]
+    for confidence_set in (KnownKernels(kernels), BoxSet(kernels, kernels)):
+        log_q[1][2] = -np.inf
+        options = {"log_q": log_q, "entropy": entropy, "kernels": kernels}
+        assert np.isfinite(mirror_descent_step(confidence_set, None, loss, 0.5, **options).value)
+        log_q[1][2] = bad
+        with pytest.raises(InvalidMDPError, match="layer 1, state 2, action 0"):
+            mirror_descent_step(confidence_set, None, loss, 0.5, **options)
+
+
+@pytest.mark.parametrize("entropy", ["pairs", "triples"])
+@pytest.mark.parametrize(("log_q", "loss"), [(800.0, 1.0), (-1e17, 1.0), (-1.0, 1e17)])
+def test_sizes_that_double_precision_does_not_resolve_are_refused(entropy, log_q, loss):
+    """Beside a cost of 1e17 a log q of -1 is rounding: the answer would be wrong, and its residual zero."""
+    kernels = [np.full((1, 2, 2), 0.5), np.ones((2, 2, 1))]
+    tables = [np.array([[log_q, 0.5 * log_q]]), np.full((2, 2), np.log(0.25))]
+    losses = [np.full((1, 2), loss), np.zeros((2, 2))]
+    for confidence_set in (KnownKernels(kernels), BoxSet(kernels, kernels)):
+        with pytest.raises(InvalidMDPError, match="layer 0, state 0, action 0"):
+            mirror_descent_step(confidence_set, None, losses, 1.0, log_q=tables, entropy=entropy, kernels=kernels)
+
+
+@pytest.mark.parametrize("family", ["ellipsoid", "simplex", "box"])
+@pytest.mark.parametrize("entry", [np.nan, np.inf, -np.inf, 1e300, -5.0])
+def test_a_spoilt_warm_start_does_no_harm(family, entry):
+    instance = ordinary(family, 3)
+    cold = step_of(instance)
+    spoilt = {name: np.full_like(table, entry) for name, table in cold.warm.items() if name != "pause"}
+    warm = step_of(instance, warm=spoilt)
+    assert warm.value == pytest.approx(cold.value, abs=2e-8)
+    assert flow_error(warm) <= 1e-12
+    assert instance.confidence_set.contains(warm.kernels, tolerance=1e-9)
+
+
+def test_an_estimate_that_is_not_a_number_leaves_an_empty_set():
+    """Learners set estimates without checks; what comes of a NaN there must not pass for a step."""
+    instance = ordinary("ellipsoid", 3)
+    good = instance.confidence_set
+    for centres, grams, radius in (
+        ([np.nan * centre for centre in good.centres], good.grams, 1.0),
+        (good.centres, [np.nan * gram for gram in good.grams], 1.0),
+        (good.centres, [-gram for gram in good.grams], 1.0),
+        (good.centres, good.grams, np.nan),
+    ):
+        with pytest.raises(InvalidMDPError, match="empty pairs"):
+            mirror_descent_step(
+                good.with_estimate(centres, grams, radius), None, instance.loss, 1.0, log_q=instance.log_q
+            )
 
 
 def test_unknown_entropy_is_refused():

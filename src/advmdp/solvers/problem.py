@@ -23,6 +23,11 @@ Integers = NDArray[np.int64]
 #: (S_h, A) for each layer, or all of them in one flat vector over pairs.
 Tables = Sequence[ArrayLike] | Floats
 
+# Sums of costs and of log q beyond this are not exact to the residual that a step promises.
+LARGEST = 1e9
+# Beyond this, exp(log q), which is in the value of a step, overflows.
+LARGEST_LOG_Q = 700.0
+
 
 class Problem(NamedTuple):
     """One step: minimise sum of q cost + q log(q / prior) - q + prior over the set."""
@@ -72,29 +77,50 @@ def flatten(
         order, kept_sizes = _block_order(sizes, n_actions), sizes
     else:
         order, kept_sizes = _order_of(sizes, n_actions, kept), tuple(len(states) for states in kept)
-    dropped = 0.0
     if log_q is not None:
         every = _flat("log_q", log_q, sizes, n_actions)
-        log_prior = every[order]
-        if kept is not None:
-            dropped = float(np.exp(every).sum() - np.exp(log_prior).sum())
     elif q is not None:
-        every = _flat("q", q, sizes, n_actions)
-        prior = every[order]
-        if kept is not None:
-            dropped = float(every.sum() - prior.sum())
         with np.errstate(divide="ignore", invalid="ignore"):
-            log_prior = np.log(prior)
+            every = np.log(_flat("q", q, sizes, n_actions))
     else:
         raise InvalidMDPError("the step needs q or log_q, the occupancy measure to start from")
-    cost = step_size * _flat("loss", loss, sizes, n_actions)[order]
+    log_prior = every[order]
+    dropped = 0.0
+    if kept is not None:
+        with np.errstate(over="ignore", invalid="ignore"):
+            dropped = float(np.exp(every).sum() - np.exp(log_prior).sum())
+    losses = _flat("loss", loss, sizes, n_actions)
+    cost = step_size * losses[order]
     highest = float(cost.max())
-    problem = Problem(kept_sizes, n_actions, log_prior, cost, highest, kept, sizes, dropped)
-    if not np.isfinite(log_prior.sum()):
-        _reject(problem, ~np.isfinite(log_prior), "log q", log_prior, "finite (give log_q where q underflows)")
-    if not (highest < np.inf and float(cost.min()) >= 0.0):
-        _reject(problem, ~((cost >= 0.0) & (cost < np.inf)), "step_size * loss", cost, "finite and not negative")
-    return problem
+    resolved = log_prior.min() > -LARGEST and log_prior.max() < LARGEST_LOG_Q and abs(dropped) < np.inf
+    if not (resolved and highest < LARGEST and cost.min() >= 0.0):
+        require_step(confidence_set, every, step_size * losses, least_cost=0.0)
+    return Problem(kept_sizes, n_actions, log_prior, cost, highest, kept, sizes, dropped)
+
+
+def require_step(confidence_set: ConfidenceSet, log_q: Floats, cost: Floats, least_cost: float) -> None:
+    """Raise for the first entry of these vectors over all pairs that no solver can work with, saying where it is.
+
+    A state that no kernel of the set reaches may have log q = -inf; its loss is nobody's.
+    """
+    n_actions = confidence_set.n_actions
+    reached = np.repeat(confidence_set.flat_reachable[:-1], n_actions)
+    checks = (
+        ("log q", log_q, (log_q < LARGEST_LOG_Q) & ((log_q > -LARGEST) | ~reached),
+         f"finite (give log_q where q underflows), between {-LARGEST:g} and {LARGEST_LOG_Q:g}"),
+        ("step_size * loss", cost, (cost >= least_cost) & (cost < LARGEST) | ~reached,
+         f"finite, at least {least_cost:g} and below {LARGEST:g}"),
+    )  # fmt: skip
+    for name, values, right, requirement in checks:
+        if not right.all():
+            index = int(np.argmin(right))
+            pair, action = divmod(index, n_actions)
+            ends = np.cumsum(confidence_set.layer_sizes)
+            layer = int(np.searchsorted(ends, pair, side="right"))
+            state = pair - int(ends[layer - 1]) if layer else pair
+            raise InvalidMDPError(
+                f"{name} is {values[index]} at layer {layer}, state {state}, action {action}; it must be {requirement}"
+            )
 
 
 def _flat(name: str, tables: Tables, sizes: tuple[int, ...], n_actions: int) -> Floats:
@@ -125,22 +151,6 @@ def _order_of(sizes: tuple[int, ...], n_actions: int, kept: Sequence[NDArray[np.
     return np.concatenate(
         [start + (n_actions * states + actions).ravel() for start, states in zip(starts, kept, strict=False)]
     ).astype(np.intp)
-
-
-def _reject(problem: Problem, wrong: NDArray[np.bool_], name: str, values: Floats, requirement: str) -> None:
-    """Raise for the first flagged entry, naming its layer, state and action."""
-    if not wrong.any():
-        return
-    index = int(np.argmax(wrong))
-    value = float(values[index])
-    h = 0
-    while index >= problem.sizes[h] * problem.n_actions:
-        index -= problem.sizes[h] * problem.n_actions
-        h += 1
-    action, state = divmod(index, problem.sizes[h])
-    if problem.kept is not None:
-        state = int(problem.kept[h][state])
-    raise InvalidMDPError(f"{name} is {value} at layer {h}, state {state}, action {action}; it must be {requirement}")
 
 
 def require_rows(confidence_set: ConfidenceSet, empty: bool) -> None:

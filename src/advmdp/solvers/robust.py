@@ -650,6 +650,7 @@ def solve_ellipsoids(
     layer_work = np.empty((4 + k) * int(layout.blocks.max()) + int(layout.nexts.max()))
     block_work = np.empty(block_work_size(int(layout.rows.max()), k))
     order = np.empty(max(k, 1), dtype=np.int64)
+    _push_inside(layout, *sets[2:], inside)
     blocks = make_blocks(sizes, *sets, np.zeros(sizes.next), inside)
 
     def bounds(memory: Memory) -> None:
@@ -701,6 +702,34 @@ def solve_boxes(
     return _follow(layout, sizes, blocks, True, log_prior, cost, tolerance, largest_residual, bounds)
 
 
+def _push_inside(layout: Layout, E0: Floats, E: Floats, inside: Floats) -> None:
+    """Move points that lie on rows off them, half of the way to the sphere or to another row.
+
+    Such a point is the shortest of its block, for which no centre was found: where the set is only just not empty,
+    Newton's method from elsewhere does not find in.
+    """
+    for h, (n_rows, k, N) in enumerate(zip(layout.rows, layout.free, layout.blocks, strict=True)):
+        if k == 0:
+            continue
+        row, slope, free = layout.row_at[h], layout.row_slope_at[h], layout.free_at[h]
+        offsets = E0[row : row + n_rows * N].reshape(n_rows, N)
+        normals = E[slope : slope + n_rows * k * N].reshape(n_rows, k, N)
+        points = inside[free : free + k * N].reshape(k, N)
+        slacks = offsets + np.einsum("ijb,jb->ib", normals, points)
+        for b in np.flatnonzero((slacks <= THINNEST).any(axis=0)):
+            point, rows, slack = points[:, b], normals[:, :, b], slacks[:, b]
+            lying = slack <= THINNEST
+            # As far from each of them as the length of its normal: all by the same distance.
+            direction = np.linalg.lstsq(rows[lying], np.linalg.norm(rows[lying], axis=1), rcond=None)[0]
+            gain = rows @ direction
+            along, square, room = point @ direction, direction @ direction, 1.0 - point @ point
+            if not (gain[lying] > 0.0).all() or not room > 0.0:
+                continue
+            closing = ~lying & (gain < 0.0)
+            longest = (np.sqrt(along * along + square * room) - along) / square
+            points[:, b] += 0.5 * min(longest, np.min(-slack[closing] / gain[closing], initial=np.inf)) * direction
+
+
 def _follow(
     layout: Layout, sizes: BufferSizes, blocks: Blocks, entries: bool, log_prior: Floats, cost: Floats,
     tolerance: float, largest_residual: float, bounds: Callable[[Memory], None],
@@ -713,6 +742,7 @@ def _follow(
     best = (np.nan, np.inf, np.inf)
     iterations = 0
     solved = solve_rows(layout, blocks, tau, 0.0, True, memory)
+    prices = memory.V.copy()
     while solved:
         last = iterations >= NEWTON_LIMIT or tau * REDUCTION <= LEAST_TAU
         closing = last or tau <= certified_from
@@ -725,13 +755,49 @@ def _follow(
                 best = found
             if good or last:
                 break
+        earlier, prices = prices, memory.V.copy()
         tau *= REDUCTION
-        solved = solve_rows(layout, blocks, tau, 0.0, False, memory)
+        solved = _predict(layout, blocks, entries, log_prior, cost, tau, REDUCTION * (prices - earlier), memory)
     if not solved and best[1] == np.inf:
         # The prices and kernels of the last tau are an answer too, if a poor one.
         bounds(memory)
         best = certify(layout, log_prior, cost, memory)
     return Result(best, iterations, blocks, memory)
+
+
+class _Saved:
+    """The prices and the points of the row problems, to come back to."""
+
+    def __init__(self, blocks: Blocks, memory: Memory) -> None:
+        self.tables = (memory.V, blocks.chi, blocks.y, blocks.lam, blocks.w, blocks.omega, blocks.slope)
+        self.values = [table.copy() for table in self.tables]
+
+    def restore(self) -> None:
+        for table, value in zip(self.tables, self.values, strict=True):
+            table[:] = value
+
+
+def _predict(
+    layout: Layout, blocks: Blocks, entries: bool, log_prior: Floats, cost: Floats, tau: float, move: Floats,
+    memory: Memory,
+) -> bool:  # fmt: skip
+    """Solve the row problems for a new tau, with the prices moved along the path or where they are, whichever
+    conserves flow better; whether they could be.  Close to its end the path is a straight line in tau."""
+    before = _Saved(blocks, memory)
+    chosen, worst = None, np.inf
+    for change in (move, 0.0):
+        before.restore()
+        memory.step[:] = change
+        memory.V[:] += memory.step
+        if solve_rows(layout, blocks, tau, 1.0, False, memory):
+            evaluate(layout, blocks, entries, log_prior, cost, tau, memory)
+            off = imbalance(layout, memory)
+            if chosen is None or off < worst:
+                chosen, worst = _Saved(blocks, memory), off
+    if chosen is None:
+        return False
+    chosen.restore()
+    return True
 
 
 def _maximise(
@@ -740,7 +806,6 @@ def _maximise(
 ) -> int:  # fmt: skip
     """Newton steps with Armijo's rule at fixed tau, until flow is conserved at every state up to the share ``enough``
     of its mass, or no longer improves; the number of steps."""
-    moving = (blocks.chi, blocks.y, blocks.lam, blocks.w, blocks.omega, blocks.slope)
     dual = evaluate(layout, blocks, entries, log_prior, cost, tau, memory)
     before = np.inf
     stalled = 0
@@ -751,15 +816,14 @@ def _maximise(
         settled = flow < enough and largest < 5.0 * enough
         if settled or not largest < np.inf or (flow < 0.01 and stalled > 4):
             return iteration
-        prices = memory.V.copy()
-        kept = [table.copy() for table in moving]
+        kept = _Saved(blocks, memory)
         length = min(1.0, LARGEST_MOVE / largest)
         # Where the dual cannot tell, the flow of the rarest states decides; Newton's direction need not improve the
         # worst of them, so that this is tried a few times only.
         visible = slope > 1e-12 * (1.0 + abs(dual))
         off = imbalance(layout, memory)
         for trial in range(25):
-            memory.V[:] = prices + length * memory.step
+            memory.V[:] += length * memory.step
             after = -np.inf
             if solve_rows(layout, blocks, tau, length, False, memory):
                 after = evaluate(layout, blocks, entries, log_prior, cost, tau, memory)
@@ -767,10 +831,8 @@ def _maximise(
             if rises and (visible or trial >= 6 or imbalance(layout, memory) < off):
                 break
             length *= 0.5
-            for table, old in zip(moving, kept, strict=True):
-                table[:] = old
+            kept.restore()
         else:
-            memory.V[:] = prices
             evaluate(layout, blocks, entries, log_prior, cost, tau, memory)
             return iteration
         dual = after

@@ -33,7 +33,7 @@ from advmdp.solvers import tridiagonal
 from advmdp.solvers.entropic_rows import Groups, box_row, l1_row
 from advmdp.solvers.layout import Layout, make_layout, view2
 from advmdp.solvers.mirror import _LOCAL, LARGEST_RESIDUAL, MirrorStep, SolverError
-from advmdp.solvers.problem import FlatTables, Tables
+from advmdp.solvers.problem import LARGEST, FlatTables, Tables, require_step
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -130,18 +130,8 @@ def _flat_tables(name: str, tables: Tables, shapes: list[tuple[int, ...]]) -> Fl
 
 def _problem(confidence_set: ConfidenceSet, log_q: Floats, cost: Floats, prior: Floats) -> _Problem:
     """The step in flat arrays; what the set excludes is marked by bounds of zero."""
-    reachable = np.concatenate(confidence_set.reachable)
-    kept = np.repeat(reachable[:-1], confidence_set.n_actions)
-    for name, values in (("log q", log_q), ("step_size * loss", cost)):
-        wrong = kept & ~np.isfinite(values)
-        if wrong.any():
-            state, action = divmod(int(np.argmax(wrong)), confidence_set.n_actions)
-            ends = np.cumsum(confidence_set.layer_sizes)
-            layer = int(np.searchsorted(ends, state, side="right"))
-            state -= int(ends[layer - 1]) if layer else 0
-            raise InvalidMDPError(
-                f"{name} is {values[wrong][0]} at layer {layer}, state {state}, action {action}; it must be finite"
-            )
+    reachable = confidence_set.flat_reachable
+    require_step(confidence_set, log_q, cost, least_cost=-LARGEST)
     none = np.empty(0)
     high, radii = none, none
     if isinstance(confidence_set, BoxSet):
