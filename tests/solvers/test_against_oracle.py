@@ -6,7 +6,7 @@ import pytest
 from advmdp.confidence import BoxSet, KnownKernels
 from advmdp.solvers import mirror_descent_step, reference, upper_occupancy
 from tests.solvers.checks import flow_error, recomputed_gap, smallest_means_by_linear_programme
-from tests.solvers.instances import ordinary
+from tests.solvers.instances import STRUCTURES, ordinary
 
 PAIRS = ("ellipsoid", "simplex", "box", "known")
 TRIPLES = ("box", "l1", "known")
@@ -117,3 +117,24 @@ def test_one_layer_is_exponential_weights(entropy, n_actions):
         step = mirror_descent_step(confidence_set, [q], [loss], 1.7, entropy=entropy, kernels=[one])
         np.testing.assert_allclose(step.q[0], weights / weights.sum(), rtol=1e-12)
         assert step.value == pytest.approx(-np.log(weights.sum()), abs=1e-12)
+
+
+def test_the_instances_cover_what_they_are_meant_to():
+    """The ranges over which the agreement above is claimed do occur among its instances."""
+    assert len(CASES) * len([*QUICK, *MANY]) >= 200
+    horizons = set()
+    for family in {family for family, _ in CASES}:
+        instances = [ordinary(family, seed) for seed in (*QUICK, *MANY)]
+        sets = [instance.confidence_set for instance in instances]
+        horizons |= {confidence_set.horizon for confidence_set in sets}
+        assert {confidence_set.n_actions for confidence_set in sets} == set(range(1, 7))
+        assert {size for confidence_set in sets for size in confidence_set.layer_sizes} == set(range(1, 13))
+        structures = {instance.name.split("-", 2)[2] for instance in instances}
+        assert structures == set(STRUCTURES) - ({"signed", "uneven-sums"} if family == "simplex" else set())
+        if family in ("ellipsoid", "simplex"):
+            assert {confidence_set.dim for confidence_set in sets} == set(range(1, 11))
+            radii = [float(confidence_set.radius[0]) for confidence_set in sets]
+            assert min(radii) < 2e-3
+            assert max(radii) > 500.0
+            assert any((table == 0.0).all(axis=3).any() for s in sets for table in s.features)
+    assert horizons == set(range(1, 9))
