@@ -2,7 +2,7 @@
 
     python -m benchmarks.bench_mirror                # speed, loop, scaling, compile and large, then what must hold
     python -m benchmarks.bench_mirror speed          # cold steps of learning runs, with the oracles in turn
-    python -m benchmarks.bench_mirror loop           # bare mirror-descent loops, every step cold and warm
+    python -m benchmarks.bench_mirror loop           # bare loops and a learner's steps, each step cold and warm
     python -m benchmarks.bench_mirror large          # one cold step at width 100, A = 5, d = 5, H = 10
     python -m benchmarks.bench_mirror scaling        # cost per iteration against A, width and H
     python -m benchmarks.bench_mirror compile        # CPU time to compile what vlsuob-reps needs, from nothing
@@ -56,7 +56,8 @@ GOALS = {
     "ellipsoid x Clarabel": 35.0, "ellipsoid x CVXPY, by pairs": 500.0,
     "box x Clarabel": 50.0, "box x CVXPY, by pairs": 600.0,
     "known x CVXPY, vectorised": 200.0, "known x CVXPY, by pairs": 1000.0,
-    "ellipsoid warm": 1.1, "box warm": 1.1, "large ellipsoid x Clarabel": 20.0,
+    "ellipsoid warm": 1.1, "box warm": 1.1, "ellipsoid warm in a learner": 1.1, "box warm in a learner": 1.1,
+    "large ellipsoid x Clarabel": 20.0,
 }  # fmt: skip
 # At most so many times the cost per iteration.
 LIMITS = {"2 A": 2.1, "2 width": 4.4, "2 H": 2.3}
@@ -154,27 +155,27 @@ class Instance(NamedTuple):
     loss: Tables
 
 
+class Step(NamedTuple):
+    """The same, with q given by its logarithm."""
+
+    confidence_set: ConfidenceSet
+    log_q: Tables
+    loss: Tables
+
+
 # Episodes of a run of vlsuob-reps-tight, with ellipsoids or with boxes around them, whose steps are timed.
 EPISODES = (2, 10, 40, 160)
 
 
-def recorded(family: str) -> list[Instance]:
-    """Steps of a learning run at layers 1-10-10-10-10-1, A = 4, d = 4, after the random one of :func:`problem`."""
-    families, q, loss = problem()
-    instances = [Instance("random", families[family], q, loss)]
-    if family == "known":
-        return instances
-    episodes = max(EPISODES)
+def steps_of_run(family: str, episodes: int) -> list[Step]:
+    """All steps of a learning run at layers 1-10-10-10-10-1, A = 4, d = 4."""
     world = make_world("random-mixture", layer_sizes=(1, 10, 10, 10, 10, 1), n_actions=4, dim=4)
-    original, count = reps.mirror_descent_step, 0
+    original = reps.mirror_descent_step
+    steps = []
 
     def record(confidence_set, q, loss, step_size, **options):  # type: ignore[no-untyped-def]
-        nonlocal count
-        count += 1
-        if count in EPISODES:
-            split = world.layers.split  # learners hand over flat vectors
-            tables = split(np.exp(options["log_q"])), split(step_size * loss)
-            instances.append(Instance(f"episode {count}", confidence_set, *tables))
+        split = world.layers.split  # learners hand over flat vectors
+        steps.append(Step(confidence_set, split(options["log_q"].copy()), split(step_size * loss)))
         return original(confidence_set, q, loss, step_size, **options)
 
     reps.mirror_descent_step = record
@@ -183,6 +184,18 @@ def recorded(family: str) -> list[Instance]:
         run(world, learner, make_adversary("stochastic", world, episodes), episodes, progress=False)
     finally:
         reps.mirror_descent_step = original
+    return steps
+
+
+def recorded(family: str) -> list[Instance]:
+    """Steps of a learning run, after the random one of :func:`problem`."""
+    families, q, loss = problem()
+    instances = [Instance("random", families[family], q, loss)]
+    if family != "known":
+        steps = steps_of_run(family, max(EPISODES))
+        for episode in EPISODES:
+            confidence_set, log_q, loss = steps[episode - 1]
+            instances.append(Instance(f"episode {episode}", confidence_set, [np.exp(x) for x in log_q], loss))
     return instances
 
 
@@ -251,29 +264,48 @@ def losses(rng: np.random.Generator, q: Tables) -> Tables:
     return [np.where(rng.random(x.shape) < 2 / x.size, 5 * rng.random(x.shape), 0) for x in q]
 
 
-def loop(steps: int = 300) -> dict[str, float]:
-    """A bare loop in which every step is solved warm and cold, in turn and three times; the warm answer goes on."""
+def bare_loop(confidence_set: ConfidenceSet, q: Tables, count: int) -> list[Step]:
+    """Steps of mirror descent on one set, from q, along random losses."""
+    rng = np.random.default_rng(0)
+    log_q, warm = [np.log(layer) for layer in q], None
+    steps = []
+    for _ in range(count):
+        steps.append(Step(confidence_set, log_q, [0.1 * layer for layer in losses(rng, q)]))
+        found = mirror_descent_step(confidence_set, None, steps[-1].loss, 1.0, log_q=log_q, warm=warm)
+        log_q, warm = found.log_q, found.warm
+    return steps
+
+
+def cold_and_warm(steps: list[Step]) -> tuple[np.ndarray, np.ndarray]:
+    """Mean seconds and iterations of a step, cold and warm, in turn and three times."""
+    seconds, iterations = np.zeros(2), np.zeros(2)
+    warm = None
+    for i, (confidence_set, log_q, loss) in enumerate(steps):
+        trials = [
+            [timed(confidence_set, None, loss, 1.0, log_q=log_q, warm=memory) for memory in (None, warm)]
+            for _ in range(3)
+        ]
+        if i > 0:
+            seconds += np.min([[spent for spent, _ in trial] for trial in trials], axis=0)
+            iterations += [step.iterations for _, step in trials[0]]
+        warm = trials[0][1][1].warm
+    return seconds / (len(steps) - 1), iterations / (len(steps) - 1)
+
+
+def loop(count: int = 301) -> dict[str, float]:
+    """The steps of a bare loop, and those of a learner, each solved cold and warm."""
     families, q, _ = problem()
     ratios = {}
     for name in FAMILIES[:2]:
-        confidence_set = families[name]
-        rng = np.random.default_rng(0)
-        log_q, warm = [np.log(layer) for layer in q], None
-        seconds, iterations = np.zeros(2), np.zeros(2)
-        for i in range(steps + 1):
-            loss = losses(rng, q)
-            trials = [
-                [timed(confidence_set, None, loss, 0.1, log_q=log_q, warm=memory) for memory in (None, warm)]
-                for _ in range(3)
-            ]
-            if i > 0:
-                seconds += np.min([[spent for spent, _ in trial] for trial in trials], axis=0)
-                iterations += [step.iterations for _, step in trials[0]]
-            step = trials[0][1][1]
-            log_q, warm = step.log_q, step.warm
-        for mode, spent, used in zip(("cold", "warm"), seconds, iterations, strict=True):
-            print(f"{name:10} {mode}: {used / steps:5.2f} iterations, {1e3 * spent / steps:.3f} ms", flush=True)
-        ratios[f"{name} warm"] = float(seconds[0] / seconds[1])
+        loops = {"warm": bare_loop(families[name], q, count), "warm in a learner": steps_of_run(name, count)}
+        for kind, steps in loops.items():
+            seconds, iterations = cold_and_warm(steps)
+            ratios[f"{name} {kind}"] = float(seconds[0] / seconds[1])
+            print(
+                f"{name:10} {kind:18}  cold {iterations[0]:5.2f} iterations, {1e3 * seconds[0]:.3f} ms;  "
+                f"warm {iterations[1]:5.2f}, {1e3 * seconds[1]:.3f} ms;  {seconds[0] / seconds[1]:.2f} times faster",
+                flush=True,
+            )
     return ratios
 
 

@@ -11,21 +11,63 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advmdp._compiled import inner_kernel, kernel
-from advmdp.solvers.layout import Layout, view1, view2, view3
+from advmdp.solvers.layout import Layout, fill, view1, view2, view3
 
 Floats = NDArray[np.float64]
 
 
-@kernel
-def centre_blocks(
-    layout: Layout, E0: Floats, E: Floats, comfort: float, limit: int, chi: Floats, scratch: Floats
-) -> int:
-    """Centre, in place, the points chi of all blocks that have a slack below ``comfort / rows``.
+# A warm start goes a share of the way from the centre of each block to where the last step ended, the further the less
+# the rows have moved in that step: the share loses PER_MOVE times their relative move.
+PER_MOVE = 1.25
+LEAST_SHARE = 0.2
+LARGEST_SHARE = 0.95
+# Points of an ellipsoid are centred by at most so many steps.
+LIMIT = 40
 
-    ``scratch`` needs 3 rows + k (k + 3) entries of the largest layer.  The number of blocks for which no
-    interior point was found is returned; their points are left as they were.
+
+@kernel
+def place_points(
+    layout: Layout, E0: Floats, E: Floats, comfort: float, last: Floats, before: Floats, centre: Floats, chi: Floats,
+    work: Floats, scratch: Floats,
+) -> float:  # fmt: skip
+    """Where to start: the points ``centre`` of all blocks, first centred where that is needed, moved towards ``last``,
+    the points where a step ended that had been given ``before``.  The share of the way is returned.
+
+    A point needs centring that has a slack below ``comfort / rows``.  ``work`` has rows of blocks; ``scratch`` needs
+    3 rows + k (k + 3) entries of the largest layer.
     """
-    missed = 0
+    centre_blocks(layout, E0, E, comfort, centre, work, scratch)
+    share = warm_share(centre, before, last)
+    for i in range(chi.shape[0]):
+        chi[i] = centre[i]
+    for h in range(layout.states.shape[0]):
+        n_rows = layout.rows[h]
+        k = layout.free[h]
+        N = layout.blocks[h]
+        move_towards(
+            view2(E0, layout.row_at[h], n_rows, N), view3(E, layout.row_slope_at[h], n_rows, k, N), share,
+            view2(last, layout.free_at[h], k, N), view2(chi, layout.free_at[h], k, N), work,
+        )  # fmt: skip
+    return share
+
+
+@inner_kernel
+def warm_share(centre: Floats, before: Floats, last: Floats) -> float:
+    """How far to go from ``centre`` back to ``last``, given how far that had moved from ``before``."""
+    moved = 0.0
+    away = 0.0
+    for i in range(last.shape[0]):
+        moved += (last[i] - before[i]) ** 2
+        away += (last[i] - centre[i]) ** 2
+    share = 1.0 - PER_MOVE * np.sqrt(moved / away) if moved < away else 0.0
+    return min(max(share, LEAST_SHARE), LARGEST_SHARE)
+
+
+@inner_kernel
+def centre_blocks(
+    layout: Layout, E0: Floats, E: Floats, comfort: float, chi: Floats, work: Floats, scratch: Floats
+) -> None:
+    """Centre, in place, the points chi of all blocks that have a slack below ``comfort / rows``, as far as possible."""
     for h in range(layout.states.shape[0]):
         n_rows = layout.rows[h]
         k = layout.free[h]
@@ -35,59 +77,76 @@ def centre_blocks(
         rows0 = view2(E0, layout.row_at[h], n_rows, N)
         rows = view3(E, layout.row_slope_at[h], n_rows, k, N)
         points = view2(chi, layout.free_at[h], k, N)
+        lowest = work[0]
+        size = work[1]
+        tightest(rows0, rows, points, lowest, size, work[2])
         for b in range(N):
-            lowest = np.inf
-            size = 0.0
-            for j in range(k):
-                size += points[j, b] * points[j, b]
-            for i in range(n_rows):
-                value = rows0[i, b]
-                for j in range(k):
-                    value += rows[i, j, b] * points[j, b]
-                lowest = min(lowest, value)
-            if lowest < comfort / n_rows or size > 0.81:
-                missed += centre_block(rows0[:, b], rows[:, :, b], points[:, b], n_rows, k, limit, scratch)
-    return missed
-
-
-@kernel
-def move_towards(layout: Layout, E0: Floats, E: Floats, share: float, goal: Floats, chi: Floats) -> None:
-    """Move the points chi, inside their blocks, by ``share`` of the way to ``goal``, or to the edge if it is nearer."""
-    for h in range(layout.states.shape[0]):
-        n_rows = layout.rows[h]
-        k = layout.free[h]
-        N = layout.blocks[h]
-        rows0 = view2(E0, layout.row_at[h], n_rows, N)
-        rows = view3(E, layout.row_slope_at[h], n_rows, k, N)
-        points = view2(chi, layout.free_at[h], k, N)
-        goals = view2(goal, layout.free_at[h], k, N)
-        for b in range(N):
-            along = 0.0
-            length = 0.0
-            inside = 1.0
-            for j in range(k):
-                move = goals[j, b] - points[j, b]
-                along += points[j, b] * move
-                length += move * move
-                inside -= points[j, b] * points[j, b]
-            if not length > 0.0:
-                continue
-            longest = min(1.0, (np.sqrt(along * along + length * max(inside, 0.0)) - along) / length)
-            for i in range(n_rows):
-                value = rows0[i, b]
-                change = 0.0
-                for j in range(k):
-                    value += rows[i, j, b] * points[j, b]
-                    change += rows[i, j, b] * (goals[j, b] - points[j, b])
-                if value + longest * change < 0.0:
-                    longest = max(-value / change, 0.0)
-            for j in range(k):
-                points[j, b] += share * longest * (goals[j, b] - points[j, b])
+            if lowest[b] < comfort / n_rows or size[b] > 0.81:
+                centre_block(rows0[:, b], rows[:, :, b], points[:, b], n_rows, k, scratch)
 
 
 @inner_kernel
-def centre_block(E0: Floats, E: Floats, point: Floats, n_rows: int, k: int, limit: int, scratch: Floats) -> int:
-    """Newton's method for one block; 0 if an interior point was found (and written to ``point``), else 1."""
+def tightest(E0: Floats, E: Floats, points: Floats, lowest: Floats, size: Floats, work: Floats) -> None:
+    """The smallest slack and |chi|^2 of the points of a layer."""
+    n_rows, k, N = E.shape
+    fill(size, 0.0)
+    fill(lowest, np.inf)
+    for j in range(k):
+        for b in range(N):
+            size[b] += points[j, b] * points[j, b]
+    for i in range(n_rows):
+        for b in range(N):
+            work[b] = E0[i, b]
+        for j in range(k):
+            for b in range(N):
+                work[b] += E[i, j, b] * points[j, b]
+        for b in range(N):
+            lowest[b] = min(lowest[b], work[b])
+
+
+@inner_kernel
+def move_towards(E0: Floats, E: Floats, share: float, goals: Floats, points: Floats, work: Floats) -> None:
+    """Move the points of a layer, inside their blocks, by ``share`` of the way to the goals, or to the edge where it is
+    nearer."""
+    n_rows, k, N = E.shape
+    along = work[0]
+    length = work[1]
+    inside = work[2]
+    longest = work[3]
+    value = work[4]
+    change = work[5]
+    for b in range(N):
+        along[b] = 0.0
+        length[b] = 0.0
+        inside[b] = 1.0
+    for j in range(k):
+        for b in range(N):
+            move = goals[j, b] - points[j, b]
+            along[b] += points[j, b] * move
+            length[b] += move * move
+            inside[b] -= points[j, b] * points[j, b]
+    for b in range(N):
+        root = np.sqrt(along[b] * along[b] + length[b] * max(inside[b], 0.0))
+        longest[b] = min(1.0, (root - along[b]) / length[b]) if length[b] > 0.0 else 0.0
+    for i in range(n_rows):
+        for b in range(N):
+            value[b] = E0[i, b]
+            change[b] = 0.0
+        for j in range(k):
+            for b in range(N):
+                value[b] += E[i, j, b] * points[j, b]
+                change[b] += E[i, j, b] * (goals[j, b] - points[j, b])
+        for b in range(N):
+            if value[b] + longest[b] * change[b] < 0.0:
+                longest[b] = max(-value[b] / change[b], 0.0)
+    for j in range(k):
+        for b in range(N):
+            points[j, b] += share * longest[b] * (goals[j, b] - points[j, b])
+
+
+@inner_kernel
+def centre_block(E0: Floats, E: Floats, point: Floats, n_rows: int, k: int, scratch: Floats) -> None:
+    """Newton's method for one block; ``point`` is left as it was if no interior point is found."""
     y = view1(scratch, 0, n_rows)
     dy = view1(scratch, n_rows, n_rows)
     miss = view1(scratch, 2 * n_rows, n_rows)
@@ -109,7 +168,7 @@ def centre_block(E0: Floats, E: Floats, point: Floats, n_rows: int, k: int, limi
         y[i] = max(value, floor)
         miss[i] = value - y[i]
     feasible = False
-    for _ in range(limit):
+    for _ in range(LIMIT):
         # Ball: gradient x / c and Hessian I / c + 2 x x' / c^2, c = 1 - |x|^2.
         c = 1.0
         for j in range(k):
@@ -168,7 +227,7 @@ def centre_block(E0: Floats, E: Floats, point: Floats, n_rows: int, k: int, limi
             alpha = min(alpha, (np.sqrt(along * along + length * c) - along) / length)
         alpha = min(1.0, 0.9 * alpha)
         if not alpha > 0.0:
-            return 1
+            return
         for j in range(k):
             x[j] += alpha * dx[j]
         feasible = True
@@ -187,8 +246,6 @@ def centre_block(E0: Floats, E: Floats, point: Floats, n_rows: int, k: int, limi
             else:
                 y[i] += alpha * dy[i]
                 feasible = False
-    if not feasible:
-        return 1
-    for j in range(k):
-        point[j] = x[j]
-    return 0
+    if feasible:
+        for j in range(k):
+            point[j] = x[j]

@@ -18,15 +18,17 @@ Floats = NDArray[np.float64]
 # Complementarity is held back while stationarity is off by more than this multiple of it.
 SLACKNESS = 1e4
 HOLD = 0.7
-# The share of the way to the boundary that a step goes, with a corrector and in short steps without one.
-BOLD = 0.99
-PATIENT = 0.9
+# The share of the way to the boundary that a step leaves, with a corrector and in short steps without one: the first
+# shrinks with what the corrector leaves of complementarity, or near the end steps would gain no more than two digits.
+BOLD = 0.01
+BOLDEST = 1e-4
+PATIENT = 0.1
 
 
 @inner_kernel
-def worth_certifying(weighted: float, flow: float, tolerance: float) -> bool:
-    """The weighted complementarity bounds the gap from above, as a rule by a factor of a few; flow is repaired."""
-    return weighted < 3.0 * tolerance and flow < 1e-6
+def worth_certifying(weighted: float, flow: float, limit: float) -> bool:
+    """The weighted complementarity bounds the gap from above, by a factor that the families know; flow is repaired."""
+    return weighted < limit and flow < 1e-6
 
 
 @inner_kernel
@@ -50,8 +52,8 @@ def corrected_target(mu: float, dual: float, after: float) -> float:
 
 
 @inner_kernel
-def step_along(longest: float, patient: bool, q: Floats, dq: Floats) -> float:
-    """The step to take, given the longest that stays inside.
+def step_along(longest: float, patient: bool, left: float, q: Floats, dq: Floats) -> float:
+    """The step to take, given the longest that stays inside and the share of complementarity that it aims at.
 
     No occupancy grows five-fold or falls to a tenth: beyond, log q in the stationarity condition has left its tangent,
     and the step would not reduce the residual it aims at.
@@ -60,7 +62,8 @@ def step_along(longest: float, patient: bool, q: Floats, dq: Floats) -> float:
     for i in range(q.shape[0]):
         change = dq[i] / q[i]
         ratio = max(ratio, max(0.25 * change, -change / 0.9))
-    length = min(1.0, (PATIENT if patient else BOLD) * longest)
+    short = PATIENT if patient else min(BOLD, max(BOLDEST, 10.0 * left))
+    length = min(1.0, (1.0 - short) * longest)
     return min(length, 1.0 / ratio) if ratio > 0.0 else length
 
 

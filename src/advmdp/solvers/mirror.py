@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from advmdp.confidence import BoxSet, ConfidenceSet, EllipsoidSet, KnownKernels
 from advmdp.errors import InvalidSpecError
 from advmdp.solvers import box, ellipsoid, known, robust, shortcut
-from advmdp.solvers.centring import centre_blocks, move_towards
+from advmdp.solvers.centring import place_points
 from advmdp.solvers.layout import make_layout
 from advmdp.solvers.presolve import EMPTY_MARGIN
 from advmdp.solvers.problem import (
@@ -52,9 +52,10 @@ MU = 0.03
 LEAST_COST = 0.02
 # A block whose smallest slack is below this share of an even split is centred before the iteration starts.
 COMFORT = 0.2
-# A warm start goes this share of the way from the centre of a block to where the last step ended.
-WARM_SHARE = 0.5
-WARM_BOX_SHARE = 0.8
+# One that is given the centres of the last step is content with less.
+WARM_COMFORT = 0.1
+# The first mu of a warm start: this multiple of the usual one, times the share of the way to the last step not gone.
+WARM_MU = 0.05
 # Steps after which a shortcut that was refused is tried again, at the latest.
 LONGEST_PAUSE = 63
 
@@ -78,7 +79,10 @@ _CHAIN = (
     _Attempt("patient", 0.0, True, True, 400, 1.0),
     _Attempt("patient", -14.0, True, True, 400, 1.0),
 )
-_WARM = _Attempt("warm", -14.0, False, False, 40, 0.1)
+
+
+def _warm_attempt(share: float) -> _Attempt:
+    return _Attempt("warm", -14.0, False, False, 40, WARM_MU * (1.0 - share))
 
 
 @dataclass(frozen=True)
@@ -268,6 +272,17 @@ def _size(certificate: Certificate) -> float:
     return gap if gap < np.inf else np.inf
 
 
+def _given(warm: Mapping[str, Floats], name: str, like: Floats) -> Floats | None:
+    """What ``warm`` has under this name, if it belongs to a problem of this shape."""
+    vector = warm.get(name)
+    return None if vector is None or vector.shape != like.shape else vector
+
+
+def _kept(name: str, rows: Floats, before: Floats | None) -> Warm:
+    """What the next step starts from: where this one ended, and the one before it."""
+    return {name: rows.copy()} if before is None else {name: rows.copy(), "before": before}
+
+
 def _solve_ellipsoid(
     confidence_set: EllipsoidSet, problem: Problem, warm: Mapping[str, Floats], tolerance: float
 ) -> Answer:
@@ -286,10 +301,16 @@ def _solve_ellipsoid(
     chain: tuple[_Attempt, ...] = _CHAIN
     # After each refusal the shortcut waits twice as long: where it never works it costs next to nothing.
     pause, left = _pause(warm)
-    memory.chi[:] = chi
-    centre_blocks(space.layout, E0, E, COMFORT, 40, memory.chi, space.scratch)
-    if "chi" in warm and warm["chi"].shape == memory.chi.shape:
-        move_towards(space.layout, E0, E, WARM_SHARE, warm["chi"], memory.chi)
+    last, before, known = (_given(warm, name, chi) for name in ("chi", "before", "centre"))
+    centre = (chi if known is None else known).copy()
+
+    def place(comfort: float, last: Floats, before: Floats) -> float:
+        return place_points(space.layout, E0, E, comfort, last, before, centre, memory.chi, memory.work, space.scratch)
+
+    if last is None:
+        place(COMFORT, centre, centre)
+    else:
+        share = place(COMFORT if known is None else WARM_COMFORT, last, centre if before is None else before)
         if left == 0:
             found = shortcut.carry_flow(
                 space.layout, rows, problem.log_prior, problem.cost, memory.chi, space.point, memory,
@@ -297,17 +318,17 @@ def _solve_ellipsoid(
             if _certified(found, tolerance):
                 return Answer(
                     memory.log_q, memory.q, memory.kernels, *found, 0, "shortcut",
-                    {"chi": memory.chi.copy(), "pause": np.zeros(2)},
+                    _kept("chi", memory.chi, last) | {"centre": centre, "pause": np.zeros(2)},
                 )  # fmt: skip
             pause = left = min(2 * pause + 1, LONGEST_PAUSE)
         else:
             left -= 1
-        chain = (_WARM, *_CHAIN)
+        chain = (_warm_attempt(share), *_CHAIN)
     waiting = np.array([pause, left], dtype=np.float64)
     for number, attempt in enumerate(chain):
         if number > 0:
-            memory.chi[:] = chi
-            centre_blocks(space.layout, E0, E, COMFORT, 40, memory.chi, space.scratch)
+            centre[:] = chi
+            place(COMFORT, centre, centre)
         value, gap, residual, used = ellipsoid.iterate(
             space.layout, rows, problem.log_prior, problem.cost, attempt.mu * mu, attempt.mu * MU, attempt.lift,
             tolerance, LARGEST_RESIDUAL, attempt.limit, attempt.careful, attempt.patient, space.point,
@@ -320,8 +341,8 @@ def _solve_ellipsoid(
             break
         best = min(best, found, key=_size)
     else:
-        memory.chi[:] = chi
-        centre_blocks(space.layout, E0, E, np.inf, 40, memory.chi, space.scratch)
+        centre[:] = chi
+        place(np.inf, centre, centre)
         resort = robust.solve_ellipsoids(
             space.layout, space.lengths, (P0, G, E0, E), memory.chi, kept_active(problem, confidence_set), smallest,
             simplex, problem.log_prior, problem.cost, tolerance, LARGEST_RESIDUAL,
@@ -329,7 +350,7 @@ def _solve_ellipsoid(
         return _smoothed(resort, best, iterations, tolerance, {"chi": resort.blocks.chi, "pause": waiting})
     return Answer(
         memory.log_q, memory.q, memory.kernels, *best, iterations, attempt.status,
-        {"chi": memory.chi.copy(), "pause": waiting},
+        _kept("chi", memory.chi, last) | {"centre": centre, "pause": waiting},
     )  # fmt: skip
 
 
@@ -355,15 +376,15 @@ def _solve_box(confidence_set: BoxSet, problem: Problem, warm: Mapping[str, Floa
     iterations = 0
     best: Certificate = (np.nan, np.inf, np.inf)
     chain = [attempt for attempt in _CHAIN if attempt.status != "careful"]
-    if "kernels" in warm and warm["kernels"].shape == memory.kernels.shape:
-        chain.insert(0, _WARM)
+    last, before = _given(warm, "kernels", memory.kernels), _given(warm, "before", memory.kernels)
+    if last is not None:
+        share = box.move_inside(space.layout, rows, last, rows.inside if before is None else before, memory.kernels)
+        chain.insert(0, _warm_attempt(share))
     for attempt in chain:
-        if attempt.status == "warm":
-            box.move_inside(space.layout, rows, WARM_BOX_SHARE, warm["kernels"], memory.kernels)
-        else:
+        if attempt.status != "warm":
             memory.kernels[:] = rows.inside
         value, gap, residual, used = box.iterate(
-            space.layout, rows, problem.log_prior, problem.cost, attempt.mu * mu, MU, attempt.lift,
+            space.layout, rows, problem.log_prior, problem.cost, attempt.mu * mu, attempt.mu * MU, attempt.lift,
             tolerance, LARGEST_RESIDUAL, attempt.limit, attempt.patient, space.point, space.direction, memory,
         )  # fmt: skip
         iterations += used
@@ -380,7 +401,7 @@ def _solve_box(confidence_set: BoxSet, problem: Problem, warm: Mapping[str, Floa
         return _smoothed(resort, best, iterations, tolerance, {"kernels": resort.memory.kernels.copy()})
     return Answer(
         memory.log_q, memory.q, memory.kernels, *best, iterations, attempt.status,
-        {"kernels": memory.kernels.copy()},
+        _kept("kernels", memory.kernels, last),
     )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from advmdp._compiled import inner_kernel, kernel
 from advmdp.solvers.box.memory import Memory, Point, Rows
+from advmdp.solvers.centring import warm_share
 from advmdp.solvers.certificate import set_scale, start_prices
 from advmdp.solvers.layout import Layout, view2, view3
 from advmdp.solvers.presolve import presolve_box_layer
@@ -115,20 +116,21 @@ def centre_boxes(layout: Layout, rows: Rows) -> None:
 
 
 @kernel
-def move_inside(layout: Layout, rows: Rows, share: float, kernels: Floats, out: Floats) -> None:
-    """Kernels of another set as rows strictly inside this one: clipped, moved to the centre except for a ``share`` of
-    the way, and made to sum to one.
+def move_inside(layout: Layout, rows: Rows, last: Floats, before: Floats, out: Floats) -> float:
+    """Kernels where a step ended that had been given ``before``, as rows strictly inside this set: clipped, moved to
+    the centre except for a share of the way, which is returned, and made to sum to one.
 
     The iteration keeps row sums as they are, so they must be right from the start: an excess is taken from what lies
     above the lower bounds, a deficit from what is left below the upper ones.
     """
+    share = warm_share(rows.inside, before, last)
     for h in range(layout.states.shape[0] - 1):
         m = layout.nexts[h]
         N = layout.blocks[h]
         low = view2(rows.low, layout.next_at[h], m, N)
         high = view2(rows.high, layout.next_at[h], m, N)
         inside = view2(rows.inside, layout.next_at[h], m, N)
-        given = view2(kernels, layout.next_at[h], m, N)
+        given = view2(last, layout.next_at[h], m, N)
         P = view2(out, layout.next_at[h], m, N)
         for i in range(N):
             total = 0.0
@@ -148,6 +150,7 @@ def move_inside(layout: Layout, rows: Rows, share: float, kernels: Floats, out: 
                 kept = (top - 1.0) / (top - total)
                 for t in range(m):
                     P[t, i] = high[t, i] - kept * (high[t, i] - P[t, i])
+    return share
 
 
 @inner_kernel

@@ -22,6 +22,9 @@ from advmdp.solvers.layout import Layout
 
 Floats = NDArray[np.float64]
 
+# The gap is seldom less than nine tenths of the weighted complementarity.
+CERTIFIABLE = 1.25
+
 
 @kernel
 def iterate(
@@ -37,7 +40,7 @@ def iterate(
     for iteration in range(limit + 1):
         mu, weighted, flow, dual = residuals(layout, rows, log_prior, cost, x, memory)
         last = stuck or iteration == limit or not mu >= 0.0
-        if last or worth_certifying(weighted, flow, tolerance):
+        if last or worth_certifying(weighted, flow, CERTIFIABLE * tolerance):
             found = certify(layout, rows, log_prior, cost, x, memory)
             good = abs(found[1]) <= tolerance and found[2] <= largest_residual
             if good or abs(found[1]) < best[1]:
@@ -54,5 +57,5 @@ def iterate(
             longest = direction(layout, rows, x, target, corrected == 1, d, memory)
         stuck = not np.isfinite(d.V[0])
         if not stuck:
-            advance(x, d, step_along(longest, patient, x.q, d.q))
+            advance(x, d, step_along(longest, patient, target / mu, x.q, d.q))
     return best[0], best[1], best[2], iteration

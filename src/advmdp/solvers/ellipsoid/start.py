@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from advmdp._compiled import inner_kernel
 from advmdp.solvers.certificate import set_scale, start_prices
 from advmdp.solvers.ellipsoid.certify import kernels_of
+from advmdp.solvers.ellipsoid.cone import inner_products
 from advmdp.solvers.ellipsoid.memory import Memory, Point, Rows
 from advmdp.solvers.layout import Layout, view2, view3
 
@@ -71,28 +72,32 @@ def start(
         y = view2(x.y, layout.row_at[h], n_rows, N)
         lam = view2(x.lam, layout.row_at[h], n_rows, N)
         rounding = view2(memory.rounding, layout.row_at[h], n_rows, N)
+        size = memory.work[0]
+        shrink = memory.work[1]
+        value = memory.work[2]
         for b in range(N):
             memory.weight[at + b] = np.exp(memory.log_weight[at + b])
             memory.root_weight[at + b] = np.exp(0.5 * memory.log_weight[at + b])
             x.q[at + b] = 1.0
-            size = 0.0
-            for j in range(k):
-                size += chi[j, b] * chi[j, b]
-            shrink = min(1.0, largest / np.sqrt(size)) if size > 0.0 else 1.0
-            det = 1.0 - size * shrink * shrink
-            for j in range(k):
-                xi[j, b] = shrink * chi[j, b]
-                u[j, b] = -mu * xi[j, b] / det
-            u[k, b] = mu / det
+        inner_products(chi, chi, k, size)
+        for b in range(N):
+            shrink[b] = min(1.0, largest / np.sqrt(size[b])) if size[b] > 0.0 else 1.0
+            u[k, b] = mu / (1.0 - size[b] * shrink[b] * shrink[b])
+        for j in range(k):
+            for b in range(N):
+                xi[j, b] = shrink[b] * chi[j, b]
+                u[j, b] = -u[k, b] * xi[j, b]
         floor = 0.1 / n_rows
         for i in range(n_rows):
             for b in range(N):
-                value = E0[i, b]
-                size = abs(E0[i, b])
-                for j in range(k):
-                    value += E[i, j, b] * xi[j, b]
-                    size += abs(E[i, j, b])
-                rounding[i, b] = 1e-14 * size
-                y[i, b] = value if value > 1e-14 else floor
+                value[b] = E0[i, b]
+                size[b] = abs(E0[i, b])
+            for j in range(k):
+                for b in range(N):
+                    value[b] += E[i, j, b] * xi[j, b]
+                    size[b] += abs(E[i, j, b])
+            for b in range(N):
+                rounding[i, b] = 1e-14 * size[b]
+                y[i, b] = value[b] if value[b] > 1e-14 else floor
                 lam[i, b] = mu / y[i, b]
     return mu
