@@ -206,3 +206,14 @@ def test_wrong_targets_and_policies_are_refused():
         upper_occupancy(confidence_set, [policy[0][:, :0], *policy[1:]])
     with pytest.raises(InvalidMDPError, match="policy has"):
         upper_occupancy(confidence_set, policy[:-1])
+
+
+@pytest.mark.parametrize("factor", [2.0, -1.0, np.nan])
+def test_what_is_no_policy_is_refused(factor):
+    """Bounds are cut off at zero and one, and looked like bounds whatever the policy was."""
+    confidence_set = ordinary("box", 3).confidence_set
+    policy = random_policy(confidence_set, 0)
+    policy[1] = policy[1] * factor
+    for bound in (upper_occupancy, lower_occupancy):
+        with pytest.raises(InvalidMDPError, match="layer 1, state 0"):
+            bound(confidence_set, policy)

@@ -17,6 +17,8 @@ from numpy.typing import ArrayLike, NDArray
 from advmdp._compiled import kernel
 from advmdp.confidence import BoxSet, ConfidenceSet, EllipsoidSet, KnownKernels, L1Set
 from advmdp.errors import InvalidMDPError
+from advmdp.layered import Layers
+from advmdp.occupancy import check_policy
 from advmdp.solvers.extreme_rows import (
     block_work_size,
     box_rows,
@@ -128,6 +130,8 @@ def _bounds(
     for h, table in enumerate(policy):
         if table.shape != (sizes[h], n_actions):
             raise InvalidMDPError(f"policy[{h}] has shape {table.shape}; this set needs ({sizes[h]}, {n_actions})")
+    flat_policy = _flat(policy)
+    check_policy(Layers(sizes, n_actions), flat_policy)
     if targets is None:
         wanted = np.array([(h, s) for h, size in enumerate(sizes[:-1]) for s in range(size)])
     else:
@@ -138,7 +142,7 @@ def _bounds(
                     f"target (layer {h}, state {s}) does not exist: layers 0 to "
                     f"{confidence_set.horizon - 1} have {sizes[:-1]} states"
                 )
-    bounds = _extreme(confidence_set, _flat(policy), np.ascontiguousarray(wanted[:, 0]), wanted[:, 1], sign)
+    bounds = _extreme(confidence_set, flat_policy, np.ascontiguousarray(wanted[:, 0]), wanted[:, 1], sign)
     if targets is not None:
         return bounds
     return np.split(bounds, np.cumsum(sizes[:-2]))
