@@ -29,9 +29,10 @@ def test_smoothed_dual_agrees_with_the_interior_point_method(
 
 # Deep occupancies and thin sets, on which interior-point attempts fail or have failed.
 # Box 285: the path ends in a kink that is found only along it.  Simplex 631: a set that is only just not empty, into
-# which no centring finds from outside.
+# which no centring finds from outside.  Simplex 30025: one that is nearly a point, out of which the centring stepped.
 @pytest.mark.parametrize(
-    ("family", "seed"), [("ellipsoid", 51), ("simplex", 79), ("box", 395), ("box", 285), ("simplex", 631)]
+    ("family", "seed"),
+    [("ellipsoid", 51), ("simplex", 79), ("box", 395), ("box", 285), ("simplex", 631), ("simplex", 30025)],
 )
 def test_smoothed_dual_solves_what_is_hard_for_the_others(
     family: str, seed: int, monkeypatch: pytest.MonkeyPatch

@@ -137,7 +137,7 @@ def move_towards(E0: Floats, E: Floats, share: float, goals: Floats, points: Flo
                 value[b] += E[i, j, b] * points[j, b]
                 change[b] += E[i, j, b] * (goals[j, b] - points[j, b])
         for b in range(N):
-            if value[b] + longest[b] * change[b] < 0.0:
+            if change[b] < 0.0 and value[b] + longest[b] * change[b] < 0.0:
                 longest[b] = max(-value[b] / change[b], 0.0)
     for j in range(k):
         for b in range(N):
@@ -224,7 +224,9 @@ def centre_block(E0: Floats, E: Floats, point: Floats, n_rows: int, k: int, scra
             along += x[j] * dx[j]
             length += dx[j] * dx[j]
         if length > 0.0:
-            alpha = min(alpha, (np.sqrt(along * along + length * c) - along) / length)
+            # The same root in two forms: in a set that is nearly a point, the other one cancels and steps outside.
+            root = np.sqrt(along * along + length * c)
+            alpha = min(alpha, c / (root + along) if along > 0.0 else (root - along) / length)
         alpha = min(1.0, 0.9 * alpha)
         if not alpha > 0.0:
             return
@@ -246,6 +248,9 @@ def centre_block(E0: Floats, E: Floats, point: Floats, n_rows: int, k: int, scra
             else:
                 y[i] += alpha * dy[i]
                 feasible = False
-    if feasible:
+    size = 0.0
+    for j in range(k):
+        size += x[j] * x[j]
+    if feasible and size < 1.0:
         for j in range(k):
             point[j] = x[j]
