@@ -9,8 +9,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from advmdp.experiments.statistics import last_rows
+from advmdp.experiments.statistics import last_rows, mean_and_interval
 from advmdp.report.figures import COLOURS, legend_below
+from advmdp.report.results import interval, number
 from studies.common import Finding, finding, means, tidy
 
 QUESTION = "On problems of real shape, is the regret after 5,000 episodes useful, and what does an episode cost?"
@@ -20,16 +21,26 @@ OURS, TABLES, KNOWN = "vlsuob-reps-tight", "uob-reps", "o-reps-bandit"
 
 
 def tabulate(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """One row per run: regret, total loss, and processor time per episode."""
-    last = last_rows(frames["study-shapes"])
-    last = last.assign(world=last["world"].str.replace(r"\[.*", "", regex=True))
-    columns = ["world", "learner", "seed", "regret", "cumulative_loss", "milliseconds"]
+    """One row per run: regret, that of the last tenth of the episodes, total loss, processor time per episode."""
+    frame = frames["study-shapes"]
+    last = last_rows(frame)
+    last = last.assign(
+        world=last["world"].str.replace(r"\[.*", "", regex=True),
+        late_regret=last["cell"].map({cell: late(run) for cell, run in frame.groupby("cell")}),
+    )
+    columns = ["world", "learner", "seed", "episode", "regret", "late_regret", "cumulative_loss", "milliseconds"]
     return last[columns].reset_index(drop=True)
 
 
-def saved(table: pd.DataFrame, world: str, learner: str) -> pd.Series:
+def late(run: pd.DataFrame) -> float:
+    """The regret of the last tenth of the episodes, linear between those that are logged."""
+    episodes, regrets = run["episode"].to_numpy(), run["regret"].to_numpy()
+    return float(regrets[-1] - np.interp(0.9 * episodes[-1], episodes, regrets))
+
+
+def saved(table: pd.DataFrame, world: str, learner: str, value: str = "regret") -> pd.Series:
     """Share of uniform play's regret that a learner saves, seed by seed: 1 is the best fixed policy from the start."""
-    wide = table[table["world"] == world].pivot(index="seed", columns="learner", values="regret")
+    wide = table[table["world"] == world].pivot(index="seed", columns="learner", values=value)
     share: pd.Series = 1.0 - wide[learner] / wide["uniform"]
     return share
 
@@ -43,6 +54,9 @@ def findings(table: pd.DataFrame) -> list[Finding]:
     for world in worlds:
         sentence = f"share of uniform play's regret that {OURS} saves, {world}"
         found.append(finding(f"saved, {world}", sentence, gained[OURS][world]))
+    for world in worlds:
+        sentence = f"the same in the last tenth of the episodes, {world}"
+        found.append(finding(f"saved late, {world}", sentence, saved(table, world, OURS, "late_regret")))
     for other in (TABLES, KNOWN):
         difference = pd.DataFrame({world: gained[OURS][world] - gained[other][world] for world in worlds})
         sentence = f"share saved by {OURS} minus that by {other}, mean of the worlds"
@@ -50,11 +64,27 @@ def findings(table: pd.DataFrame) -> list[Finding]:
         for world in worlds:
             sentence = f"share saved by {OURS} minus that by {other}, {world}"
             found.append(finding(f"minus {other}, {world}", sentence, difference[world]))
-    for world in worlds:
-        rows = table[(table["world"] == world) & (table["learner"] == OURS)]
-        sentence = f"milliseconds of processor time per episode, {OURS}, {world}"
-        found.append(finding(f"cost, {world}", sentence, rows["milliseconds"]))
     return found
+
+
+def results(table: pd.DataFrame) -> pd.DataFrame:
+    """By world and learner: losses and regret per episode, and what an episode costs."""
+    rows = []
+    for (world, learner), runs in table.groupby(["world", "learner"], sort=False):
+        episodes = runs["episode"].iloc[0]
+        best = (runs["cumulative_loss"] - runs["regret"]).mean() / episodes
+        rows.append(
+            {
+                "world": f"`{world}`",
+                "learner": f"`{learner}`",
+                "loss per episode": number(runs["cumulative_loss"].mean() / episodes),
+                "of the best fixed policy": number(best),
+                "regret": interval(*mean_and_interval(runs["regret"])),
+                "regret per episode, last tenth": number(runs["late_regret"].mean() / (0.1 * episodes)),
+                "ms per episode": number(runs["milliseconds"].median()),
+            }
+        )
+    return pd.DataFrame(rows)
 
 
 def draw(table: pd.DataFrame) -> Figure:
@@ -62,13 +92,13 @@ def draw(table: pd.DataFrame) -> Figure:
     figure = Figure(figsize=(6.4, 6.0), layout="constrained")
     gain, cost = figure.subplots(2, 1, sharex=True)
     worlds = list(dict.fromkeys(table["world"]))
-    for number, (colour, learner) in enumerate(zip(COLOURS, (OURS, TABLES, KNOWN), strict=False)):
+    for place, (colour, learner) in enumerate(zip(COLOURS, (OURS, TABLES, KNOWN), strict=False)):
         label = f"{learner} (told the transition)" if learner == KNOWN else learner
         share = pd.concat(
             [saved(table, world, learner).rename("share").to_frame().assign(world=world) for world in worlds]
         )
-        _bars(gain, means(share, ["world"], "share"), number, colour, label)
-        _bars(cost, means(table[table["learner"] == learner], ["world"], "milliseconds"), number, colour, label)
+        _bars(gain, means(share, ["world"], "share"), place, colour, label)
+        _bars(cost, means(table[table["learner"] == learner], ["world"], "milliseconds"), place, colour, label)
     gain.set_ylabel("share of uniform play's\nregret that is saved")
     gain.axhline(0.0, color="0.4", linewidth=0.8)
     cost.set(yscale="log", ylabel="milliseconds of processor\ntime per episode")
