@@ -181,7 +181,7 @@ def read_findings(name: str, docs: Path = DOCS) -> list[Finding]:
 
 
 def _rounded(value: float) -> float | None:
-    return float(f"{value:.4g}") if np.isfinite(value) else None
+    return float(f"{value:.6g}") if np.isfinite(value) else None
 
 
 def svg(figure: Figure) -> bytes:
@@ -298,6 +298,11 @@ def tidy(ax: Axes) -> None:
     """Axes as those of the reports look."""
     ax.spines[["top", "right"]].set_visible(False)
     ax.grid(alpha=0.25)
+
+
+def excess_of_u(frame: pd.DataFrame, horizon: int) -> pd.Series:
+    """u over the true occupancy, without the start state, where both are 1: the measures are means over all layers."""
+    return (horizon * frame["upper_occupancy"] - 1.0) / (horizon * frame["true_occupancy"] - 1.0)
 
 
 def describe(found: Mapping[str, Sequence[Finding]]) -> str:

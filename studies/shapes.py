@@ -78,7 +78,7 @@ def results(table: pd.DataFrame) -> pd.DataFrame:
                 "world": f"`{world}`",
                 "learner": f"`{learner}`",
                 "loss per episode": number(runs["cumulative_loss"].mean() / episodes),
-                "of the best fixed policy": number(best),
+                "that of the best fixed policy (on the losses met)": number(best),
                 "regret": interval(*mean_and_interval(runs["regret"])),
                 "regret per episode, last tenth": number(runs["late_regret"].mean() / (0.1 * episodes)),
                 "ms per episode": number(runs["milliseconds"].median()),

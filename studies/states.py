@@ -10,7 +10,17 @@ from matplotlib.figure import Figure
 
 from advmdp.report.figures import COLOURS, legend_below
 from advmdp.theory import bounds
-from studies.common import Finding, draw_ratio, finding, over_sizes, summed, world_option
+from advmdp.worlds import make_world
+from studies.common import (
+    Finding,
+    draw_ratio,
+    excess_of_u,
+    finding,
+    over_sizes,
+    read_spec,
+    summed,
+    world_option,
+)
 
 QUESTION = "Does the gap between regression on all next states and on one follow sqrt(S/H)?"
 ANSWER = (
@@ -77,9 +87,10 @@ def findings(table: pd.DataFrame) -> list[Finding]:
             ratio = log_ratios(table, column, learner)[largest]
             sentence = f"log of the summed {name}, one state over all ({radius} radius), largest S"
             found.append(finding(f"gap, {name}, {radius} radius", sentence, ratio, quick=True))
-    table = table.assign(excess=table["upper_occupancy"] / table["true_occupancy"])
-    sentence = "log of u over the true occupancy in the last episode, one state over all (joint radius), largest S"
-    found.append(finding("gap, u", sentence, log_ratios(table, "excess", ALL)[largest]))
+    table = table.assign(excess=excess_of_u(table, int(table["H"].iloc[0])))
+    for learner, radius in ((ALL, "joint"), (PRINTED, "printed")):
+        sentence = f"log of u over the true occupancy, last episode, one state over all ({radius} radius), largest S"
+        found.append(finding(f"gap, u, {radius} radius", sentence, log_ratios(table, "excess", learner)[largest]))
     for learner, radius in ((ALL, "joint"), (PRINTED, "printed")):
         sentence = f"log of the regret, one state over all ({radius} radius), largest S"
         found.append(finding(f"gap, regret, {radius} radius", sentence, log_ratios(table, "regret", learner)[largest]))
@@ -97,8 +108,18 @@ def results(table: pd.DataFrame) -> pd.DataFrame:
         for learner, radius in ((ALL, "joint"), (PRINTED, "printed")):
             summed_name = name if column == "regret" else f"summed {name}"
             lines[f"{summed_name}, {radius} radius"] = np.exp(log_ratios(table, column, learner).mean()).to_numpy()
+    over = table.assign(excess=excess_of_u(table, horizon))
+    over = over[over["varied"] == "losses"].groupby(["learner", "S"])["excess"].mean()
+    for learner, name in (
+        (ALL, "all states, joint radius"),
+        (ONE, "one state"),
+        (PRINTED, "all states, printed radius"),
+    ):
+        lines[f"u / true occupancy after the start, last episode, {name}"] = over[learner].to_numpy()
     cells = [[name, *(f"{value:.2f}" for value in values)] for name, values in lines.items()]
-    return pd.DataFrame(cells, columns=["one state / all states", *(f"S = {S}" for S in sizes)])
+    return pd.DataFrame(
+        cells, columns=["one state / all states (last rows: each by itself)", *(f"S = {S}" for S in sizes)]
+    )
 
 
 def draw(table: pd.DataFrame) -> Figure:
@@ -125,8 +146,11 @@ def draw(table: pd.DataFrame) -> Figure:
 
 def _explicit(sizes: np.ndarray, horizon: int) -> np.ndarray:
     """The ratio of explicit bounds, at the sizes of the study: of ERROR, which is a multiple of the summed widths."""
+    # B of the worlds themselves: features are scaled to norm one, so that B falls as S grows.
+    worlds = [make_world(world.name, **world.options).model for world in read_spec("study-states").worlds]
+    bound_of = {model.n_states: model.bound for model in worlds}
     one, every = (
-        np.array([dict(bound(int(S), 2, horizon, 10_000, 3).terms)["ERROR"] for S in sizes])
+        np.array([dict(bound(int(S), 2, horizon, 10_000, 3, B=bound_of[S]).terms)["ERROR"] for S in sizes])
         for bound in (bounds.lsuob_reps, bounds.vlsuob_reps_tight)
     )
     ratio: np.ndarray = one / every
