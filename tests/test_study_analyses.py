@@ -123,13 +123,13 @@ def test_numbers_replace_what_stood_between_the_marks():
 
 
 @pytest.mark.parametrize("small", [False, True])
-def test_the_known_transition_of_the_losses_study_has_the_constants_of_the_unknown_one(small):
-    theirs = read_spec("study-losses-known", small)
-    ours = (
-        next(cell for cell in read_spec("study-losses", small).cells if cell.learner.name == losses.OURS)
-        .build()
-        .learner
-    )
-    (told,) = theirs.learners
-    assert told.options["eta"] == pytest.approx(ours.step_size, rel=1e-4)
-    assert told.options["gamma"] == pytest.approx(ours.exploration, rel=1e-4)
+@pytest.mark.parametrize(
+    ("spec", "other", "name"),
+    [("known", "study-losses", losses.OURS), ("step", "study-losses-change", losses.FORGETS)],
+)
+def test_runs_with_the_constants_of_another_learner_have_them(spec, other, name, small):
+    cell = next(cell for cell in read_spec(other, small).cells if cell.learner.name == name)
+    theirs = cell.build().learner
+    (ours,) = read_spec(f"study-losses-{spec}", small).learners
+    assert ours.options["eta"] == pytest.approx(theirs.step_size, rel=1e-4)
+    assert ours.options["gamma"] == pytest.approx(theirs.exploration, rel=1e-4)
