@@ -68,6 +68,8 @@ def answers() -> Iterator[tuple[str, np.ndarray]]:
         yield f"lower {family} {seed}", np.concatenate(lower_occupancy(confidence_set, policy))
     world = make_world("grid", height=2, width=2, noise={"slip": 0.1})
     uniform = np.concatenate([np.full(n * world.n_actions, -np.log(n)) for n in world.layer_sizes[:-1]])
+    costs = [np.arange(n * world.n_actions).reshape(n, -1) / n for n in world.layer_sizes[:-1]]
+    yield "best policy", np.array([occupancy.best_policy(world.kernels, costs)[1]])
     most = repeated.MOST_PRODUCTS
     try:
         for repeated.MOST_PRODUCTS in (most, 0):

@@ -264,7 +264,7 @@ def test_noise_models_of_the_grid_are_independent_features():
 
 
 LARGE_GRID = """
-import resource
+import re
 import advmdp
 
 world = advmdp.make_world("grid", height=20, width=20)
@@ -272,7 +272,7 @@ assert (world.n_states, world.horizon) == (400, 38)
 for name in ("switching", "natural-losses"):
     adversary = advmdp.make_adversary(name, world, 50)
     advmdp.run(world, advmdp.make_learner("LEARNER", world, 50), adversary, 50)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+print(re.search("VmHWM:[^0-9]*([0-9]+)", open("/proc/self/status").read())[1])
 """
 
 
@@ -280,7 +280,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 def test_a_grid_of_20_by_20_over_38_steps_works_within_a_gibibyte(learner):
     script = LARGE_GRID.replace("LEARNER", learner)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert int(done.stdout) < 2**20  # kibibytes
+    assert int(done.stdout) < 2**20  # kibibytes; those of getrusage would include the process that runs the tests
 
 
 # ---------------------------------------------------------------------------------------- river-swim
