@@ -1,6 +1,5 @@
 """advmdp: online learning in adversarial Markov decision processes."""
 
-from advmdp import _collection as _collection  # first: before anything compiles
 from advmdp import confidence, errors, occupancy
 from advmdp.adversaries import Adversary, make_adversary
 from advmdp.episodes import Episode, play
