@@ -105,9 +105,12 @@ def forget(confidence_set: ConfidenceSet) -> None:
         confidence_set._reduced = None
 
 
-def timed(confidence_set: ConfidenceSet, *arguments: object, **options: object) -> tuple[float, MirrorStep]:
-    """Seconds of CPU of one step, presolve included, and its answer."""
-    forget(confidence_set)
+def timed(
+    confidence_set: ConfidenceSet, *arguments: object, remember: bool = False, **options: object
+) -> tuple[float, MirrorStep]:
+    """Seconds of CPU of one step, presolve included unless the set is to remember it, and its answer."""
+    if not remember:
+        forget(confidence_set)
     begin = time.process_time()
     step = mirror_descent_step(confidence_set, *arguments, **options)
     return time.process_time() - begin, step
@@ -277,50 +280,58 @@ def bare_loop(confidence_set: ConfidenceSet, q: Tables, count: int) -> list[Step
 
 
 def cold_and_warm(steps: list[Step]) -> tuple[np.ndarray, np.ndarray]:
-    """Mean seconds and iterations of a step, cold and warm, in turn and three times."""
-    seconds, iterations = np.zeros(2), np.zeros(2)
+    """Mean seconds and iterations of a step: cold, cold on a set that remembers its presolve, and warm; in turn and
+    three times.
+
+    A warm step has what the loop has: its presolve too, if the set is that of the step before.
+    """
+    seconds, iterations = np.zeros(3), np.zeros(3)
     warm = None
     for i, (confidence_set, log_q, loss) in enumerate(steps):
-        trials = [
-            [timed(confidence_set, None, loss, 1.0, log_q=log_q, warm=memory) for memory in (None, warm)]
-            for _ in range(3)
-        ]
+        same = i > 0 and steps[i - 1].confidence_set is confidence_set
+        kinds = [{}, {"remember": True}, {"remember": same, "warm": warm}]
+        trials = [[timed(confidence_set, None, loss, 1.0, log_q=log_q, **kind) for kind in kinds] for _ in range(3)]
         if i > 0:
             seconds += np.min([[spent for spent, _ in trial] for trial in trials], axis=0)
             iterations += [step.iterations for _, step in trials[0]]
-        warm = trials[0][1][1].warm
+        warm = trials[0][2][1].warm
     return seconds / (len(steps) - 1), iterations / (len(steps) - 1)
 
 
 def loop(count: int = 301) -> dict[str, float]:
-    """The steps of a bare loop, and those of a learner, each solved cold and warm."""
+    """The steps of a bare loop on one set, and those of a learner, whose set changes, each solved cold and warm."""
     families, q, _ = problem()
     ratios = {}
     for name in FAMILIES[:2]:
         loops = {"warm": bare_loop(families[name], q, count), "warm in a learner": steps_of_run(name, count)}
         for kind, steps in loops.items():
             seconds, iterations = cold_and_warm(steps)
-            ratios[f"{name} {kind}"] = float(seconds[0] / seconds[1])
+            ratios[f"{name} {kind}"] = float(seconds[0] / seconds[2])
+            cold, remembered, warm = 1e3 * seconds
             print(
-                f"{name:10} {kind:18}  cold {iterations[0]:5.2f} iterations, {1e3 * seconds[0]:.3f} ms;  "
-                f"warm {iterations[1]:5.2f}, {1e3 * seconds[1]:.3f} ms;  {seconds[0] / seconds[1]:.2f} times faster",
+                f"{name:10} {kind:18}  cold {iterations[0]:5.2f} iterations, {cold:.3f} ms;  "
+                f"warm {iterations[2]:5.2f}, {warm:.3f} ms;  {cold / warm:.2f} times faster "
+                f"(than a cold step without presolve: {remembered / warm:.2f})",
                 flush=True,
             )
     return ratios
 
 
-def scaling() -> dict[str, float]:
-    """Microseconds per iteration, presolve included, as sizes double."""
+def scaling(rounds: int = 20) -> dict[str, float]:
+    """Microseconds per iteration, presolve included, as sizes double; all sizes in turn, the least of all rounds."""
     base = {"width": 10, "horizon": 5, "n_actions": 4}
     changes = {"base": {}, "2 A": {"n_actions": 8}, "2 width": {"width": 20}, "2 H": {"horizon": 10}}
-    each: dict[tuple[str, str], float] = {}
-    ratios = {}
+    instances = {}
     for change, sizes in changes.items():
         shape = base | sizes
-        families, q, loss = problem((1, *[shape["width"]] * (shape["horizon"] - 1), 1), shape["n_actions"])
-        for name in FAMILIES:
-            seconds, step = best_time(families[name], q, loss, 100)
-            each[name, change] = seconds / max(step.iterations, 1)
+        instances[change] = problem((1, *[shape["width"]] * (shape["horizon"] - 1), 1), shape["n_actions"])
+    each = dict.fromkeys([(name, change) for name in FAMILIES for change in changes], np.inf)
+    for _ in range(rounds):
+        for change, (families, q, loss) in instances.items():
+            for name in FAMILIES:
+                seconds, step = best_time(families[name], q, loss, 10)
+                each[name, change] = min(each[name, change], seconds / max(step.iterations, 1))
+    ratios = {}
     print("family     us/iteration   " + "   ".join(f"{change} (at most {limit})" for change, limit in LIMITS.items()))
     for name in FAMILIES:
         found = {change: each[name, change] / each[name, "base"] for change in LIMITS}

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
-from numba.core import event
+from numba.core import event, typed_passes, untyped_passes
 from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import CompilerBase, DefaultPassBuilder
+from numba.core.compiler import CompilerBase, DefaultPassBuilder, Flags
+from numba.core.compiler_machinery import PassManager
 
 from advmdp._interpreted import INTERPRETED, without_overlap
 
@@ -25,12 +26,19 @@ def kernel(function: F) -> F:
     ``error_model="numpy"`` removes the zero-division branch from inner loops (and lets 0/0 be NaN, which
     callers test for); fast-math stays off, so that products are formed in the order in which they are written, which
     keeps them in range (:func:`sum_kernel` is the exception).  There is no entry for C, which would cost compile time
-    and which nothing calls.
+    and which nothing calls.  A kernel that allocates does not compile (see :func:`allocating_kernel`): so none counts
+    references to the dozens of arrays that it is given.
     """
-    if INTERPRETED:
-        return function
-    only_python: dict[str, Any] = {"no_cfunc_wrapper": True}
-    compiled: Any = numba.njit(function, cache=True, error_model="numpy", nogil=True, **only_python)
+    return function if INTERPRETED else _cached(function, _nrt=False)
+
+
+def allocating_kernel(function: F) -> F:
+    """A :func:`kernel` that may make arrays of its own."""
+    return function if INTERPRETED else _cached(function)
+
+
+def _cached(function: F, **options: Any) -> F:
+    compiled: Any = numba.njit(function, cache=True, **_OPTIONS, **options)
     # Numba takes what it has cached for fresh as long as the file of the function itself has the same date; what the
     # function calls lies in other files of its package.  The contents of them all decide instead.
     compiled._cache._cache_file._source_stamp = _fingerprint(Path(function.__code__.co_filename))
@@ -111,20 +119,71 @@ class _InnerLibrary(JITCodeLibrary):
         return 0
 
 
-class _InnerCompiler(CompilerBase):
-    """The usual passes, into an :class:`_InnerLibrary`."""
+class _Flags(Flags):
+    """Numba's options of one compilation, quicker to compare.
+
+    Type inference compares them for every overload of every operation that it considers, a quarter of a million times
+    for one learner, and numba asks each of two dozen properties each time: a tenth of all compile time.
+    """
+
+    __slots__ = ()
+
+    def values(self) -> dict[str, Any]:
+        return _DEFAULTS | self._values
+
+    def __eq__(self, other: object) -> bool:
+        return self.values() == other.values() if isinstance(other, Flags) else NotImplemented
+
+    def __hash__(self) -> int:
+        return _HASH  # that of all flags: numba hashes the names of the options, not their values
+
+
+_DEFAULTS = {name: option.default for name, option in Flags.options.items()}
+_HASH = hash(Flags())
+
+
+class _Compiler(CompilerBase):
+    """The usual passes."""
+
+    state: Any
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)  # type: ignore[no-untyped-call]
+        self.state.flags = _Flags(self.state.flags)  # type: ignore[no-untyped-call]
+
+    def define_pipelines(self) -> list[Any]:
+        return [DefaultPassBuilder.define_nopython_pipeline(self.state)]
+
+
+# What is left of numba's passes for functions of loops, arithmetic and array entries: no closures, no literal values
+# to propagate, nothing to inline.  What they do not understand fails to compile.
+_INNER_PASSES = (
+    untyped_passes.TranslateByteCode, untyped_passes.FixupArgs, untyped_passes.IRProcessing,
+    untyped_passes.ReconstructSSA, typed_passes.NopythonTypeInference, typed_passes.PreLowerStripPhis,
+    typed_passes.IRLegalization, typed_passes.AnnotateTypes, typed_passes.NativeLowering, typed_passes.NoPythonBackend,
+)  # fmt: skip
+
+
+class _InnerCompiler(_Compiler):
+    """The passes that inner kernels need, into an :class:`_InnerLibrary`."""
 
     def define_pipelines(self) -> list[Any]:
         state = self.state
         state.flags.noalias = True
         make_library: Any = _InnerLibrary
         state.library = make_library(state.targetctx.codegen(), state.func_id.func_qualname)
-        return [DefaultPassBuilder.define_nopython_pipeline(state)]
+        passes = PassManager("inner kernel")
+        for each in _INNER_PASSES:
+            passes.add_pass(each, each.__name__)
+        passes.finalize()
+        return [passes]
 
 
-_INNER: dict[str, Any] = {
-    "error_model": "numpy", "nogil": True, "pipeline_class": _InnerCompiler, "_nrt": False, "no_rewrites": True,
-    "no_cpython_wrapper": True, "no_cfunc_wrapper": True,
+_OPTIONS: dict[str, Any] = {
+    "error_model": "numpy", "nogil": True, "pipeline_class": _Compiler, "no_cfunc_wrapper": True,
+}  # fmt: skip
+_INNER: dict[str, Any] = _OPTIONS | {
+    "pipeline_class": _InnerCompiler, "_nrt": False, "no_rewrites": True, "no_cpython_wrapper": True,
 }  # fmt: skip
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from advmdp._checks import float_array
-from advmdp._compiled import kernel, sum_kernel
+from advmdp._compiled import allocating_kernel, kernel, sum_kernel
 from advmdp.errors import InvalidMDPError
 from advmdp.layered import FloatArray, IntArray, LayeredMDP, Layers, layer_sizes
 
@@ -195,7 +195,7 @@ def _following(data: FloatArray, row: int, value: FloatArray, m: int) -> float:
     return total
 
 
-@kernel
+@allocating_kernel
 def backward_greedy(
     data: FloatArray,
     offsets: IntArray,

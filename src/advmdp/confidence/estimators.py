@@ -15,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from advmdp._compiled import kernel
+from advmdp._compiled import allocating_kernel, kernel
 from advmdp.layered import LinearMixtureModel
 
 FloatArray = NDArray[np.float64]
@@ -176,7 +176,7 @@ class EpochCounts:
 # ------------------------------------------------------------------------------------ compiled loops
 
 
-@kernel
+@allocating_kernel
 def ridge(
     moments: FloatArray,
     targets: FloatArray,
@@ -242,7 +242,7 @@ def add_all(
             targets[h, i] += rows[states[h + 1], i]
 
 
-@kernel
+@allocating_kernel
 def add_one(
     features: FloatArray,
     starts: IntArray,

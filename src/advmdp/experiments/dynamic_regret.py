@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from advmdp._checks import float_array, integer
-from advmdp._compiled import kernel
+from advmdp._compiled import allocating_kernel
 from advmdp._summation import CompensatedSum
 from advmdp.errors import InvalidSpecError
 from advmdp.layered import FloatArray, IntArray, LayeredMDP
@@ -140,7 +140,7 @@ class DynamicRegret:
         self._best_at_rows = [float(value) for value in state["best_at_rows"]]
 
 
-@kernel
+@allocating_kernel
 def segment_values(
     data: FloatArray,
     offsets: IntArray,

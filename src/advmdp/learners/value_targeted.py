@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from advmdp._compiled import kernel
+from advmdp._compiled import allocating_kernel, kernel
 from advmdp.confidence import radii
 from advmdp.confidence.estimators import RidgeEstimate, ValueTargets
 from advmdp.episodes import CheckedEpisode
@@ -133,7 +133,7 @@ class ValueTargetedLearner(Learner):
         super()._set_state(state)
 
 
-@kernel
+@allocating_kernel
 def optimistic_backward(
     features: FloatArray,
     offsets: IntArray,

@@ -104,6 +104,17 @@ def tightest(E0: Floats, E: Floats, points: Floats, lowest: Floats, size: Floats
             lowest[b] = min(lowest[b], work[b])
 
 
+@kernel
+def way_to_sphere(along: float, length: float, inside: float) -> float:
+    """The positive root alpha of ``|x + alpha d|^2 = 1``, given x.d, |d|^2 > 0 and 1 - |x|^2.
+
+    The same root in two forms: near the sphere the other one cancels, and would step outside.
+    """
+    room = max(inside, 0.0)
+    root = np.sqrt(along * along + length * room)
+    return float(room / (root + along) if along > 0.0 else (root - along) / length)
+
+
 @inner_kernel
 def move_towards(E0: Floats, E: Floats, share: float, goals: Floats, points: Floats, work: Floats) -> None:
     """Move the points of a layer, inside their blocks, by ``share`` of the way to the goals, or to the edge where it is
@@ -126,8 +137,7 @@ def move_towards(E0: Floats, E: Floats, share: float, goals: Floats, points: Flo
             length[b] += move * move
             inside[b] -= points[j, b] * points[j, b]
     for b in range(N):
-        root = np.sqrt(along[b] * along[b] + length[b] * max(inside[b], 0.0))
-        longest[b] = min(1.0, (root - along[b]) / length[b]) if length[b] > 0.0 else 0.0
+        longest[b] = min(1.0, way_to_sphere(along[b], length[b], inside[b])) if length[b] > 0.0 else 0.0
     for i in range(n_rows):
         for b in range(N):
             value[b] = E0[i, b]
@@ -224,9 +234,7 @@ def centre_block(E0: Floats, E: Floats, point: Floats, n_rows: int, k: int, scra
             along += x[j] * dx[j]
             length += dx[j] * dx[j]
         if length > 0.0:
-            # The same root in two forms: in a set that is nearly a point, the other one cancels and steps outside.
-            root = np.sqrt(along * along + length * c)
-            alpha = min(alpha, c / (root + along) if along > 0.0 else (root - along) / length)
+            alpha = min(alpha, way_to_sphere(along, length, c))
         alpha = min(1.0, 0.9 * alpha)
         if not alpha > 0.0:
             return

@@ -20,8 +20,9 @@ from advmdp.solvers.tridiagonal import dot
 
 Floats = NDArray[np.float64]
 
-# Row sums of an iterate's kernels may be off by this much, from rounding and from entries cut off at zero.
-ROW_SUM_ROUNDING = 1e-9
+# Rows of an iterate's kernels may be outside their sets by this much, from rounding and from entries cut off at zero:
+# their sums, their entries, and their length in units of the radius.
+ROW_ROUNDING = 1e-9
 
 
 @inner_kernel
@@ -177,24 +178,28 @@ def roll_forward(layout: Layout, kernels: Floats, work: Floats, log_q: Floats, q
             q[at + b] /= total
             log_q[at + b] -= np.log(total)
         if h < H - 1:
-            off = max(off, normalise_rows(view2(kernels, layout.next_at[h], layout.nexts[h], N)))
+            off = max(off, normalise_rows(view2(kernels, layout.next_at[h], layout.nexts[h], N), work[1]))
             there = layout.state_at[h + 1]
             log_arrivals(layout, h, kernels, log_q, work[1], view1(mass, there, layout.nexts[h]))
     return off
 
 
 @inner_kernel
-def normalise_rows(P: Floats) -> float:
+def normalise_rows(P: Floats, total: Floats) -> float:
     """Divide each row (a column of P) by its sum; the largest distance of a sum from one is returned."""
+    m, N = P.shape
+    for b in range(N):
+        total[b] = 0.0
+    for t in range(m):
+        for b in range(N):
+            total[b] += P[t, b]
     off = 0.0
-    for b in range(P.shape[1]):
-        total = 0.0
-        for t in range(P.shape[0]):
-            total += P[t, b]
-        off = max(off, abs(total - 1.0))
-        if total > 0.0:
-            for t in range(P.shape[0]):
-                P[t, b] /= total
+    for b in range(N):
+        off = max(off, abs(total[b] - 1.0))
+        total[b] = 1.0 / total[b] if total[b] > 0.0 else 1.0
+    for t in range(m):
+        for b in range(N):
+            P[t, b] *= total[b]
     return off
 
 
@@ -274,7 +279,7 @@ def certify_rolled(
     rounding_of_masses(layout, log_q, mass, entry_rounding, work[0], blur)
     value = 0.0
     gap = 0.0
-    residual = 0.0 if off <= ROW_SUM_ROUNDING else np.inf
+    residual = 0.0 if off <= ROW_ROUNDING else np.inf
     ahead = work[0]
     for h in range(layout.states.shape[0]):
         below = view1(bound, layout.block_at[h], layout.blocks[h])

@@ -137,6 +137,13 @@ view4: Any = _interpreted.view if _interpreted.INTERPRETED else _view4
 
 
 @inner_kernel
+def copy_into(target: Floats, source: Floats) -> None:
+    """target = source, as far as it goes.  (Numba's own assignment of arrays may allocate.)"""
+    for i in range(target.shape[0]):
+        target[i] = source[i]
+
+
+@inner_kernel
 def fill(x: Floats, value: float) -> None:
     """Set every entry of a vector."""
     for i in range(x.shape[0]):

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from advmdp.confidence import BoxSet, ConfidenceSet, EllipsoidSet, KnownKernels
 from advmdp.errors import InvalidSpecError
-from advmdp.solvers import box, ellipsoid, known, robust, shortcut
+from advmdp.solvers import box, ellipsoid, known, robust
 from advmdp.solvers.centring import place_points
 from advmdp.solvers.layout import make_layout
 from advmdp.solvers.presolve import EMPTY_MARGIN
@@ -67,7 +67,7 @@ class _Attempt(NamedTuple):
     lift: float  # see certificate.start_prices; 0 starts from flow-consistent masses
     careful: bool  # factor the blocks by rotations
     patient: bool  # short steps along the path instead of a predictor and a corrector
-    limit: int
+    limit: int  # iterations; of ellipsoids, 0 means the shortcut (ellipsoid/shortcut.py)
     mu: float  # multiple of the usual first mu
 
 
@@ -79,6 +79,9 @@ _CHAIN = (
     _Attempt("patient", 0.0, True, True, 400, 1.0),
     _Attempt("patient", -14.0, True, True, 400, 1.0),
 )
+
+# Warm steps over ellipsoids try this first: what it finds is exact or nothing.
+_SHORTCUT = _Attempt("shortcut", 0.0, False, False, 0, 1.0)
 
 
 def _warm_attempt(share: float) -> _Attempt:
@@ -299,34 +302,24 @@ def _solve_ellipsoid(
     iterations = 0
     best: Certificate = (np.nan, np.inf, np.inf)
     chain: tuple[_Attempt, ...] = _CHAIN
-    # After each refusal the shortcut waits twice as long: where it never works it costs next to nothing.
-    pause, left = _pause(warm)
     last, before, known = (_given(warm, name, chi) for name in ("chi", "before", "centre"))
     centre = (chi if known is None else known).copy()
 
     def place(comfort: float, last: Floats, before: Floats) -> float:
         return place_points(space.layout, E0, E, comfort, last, before, centre, memory.chi, memory.work, space.scratch)
 
-    if last is None:
-        place(COMFORT, centre, centre)
-    else:
+    # After each refusal the shortcut waits twice as long: where it never works it costs next to nothing.
+    pause, left = _pause(warm)
+    if last is not None:
         share = place(COMFORT if known is None else WARM_COMFORT, last, centre if before is None else before)
+        chain = (_warm_attempt(share), *_CHAIN)
         if left == 0:
-            found = shortcut.carry_flow(
-                space.layout, rows, problem.log_prior, problem.cost, memory.chi, space.point, memory,
-            )  # fmt: skip
-            if _certified(found, tolerance):
-                return Answer(
-                    memory.log_q, memory.q, memory.kernels, *found, 0, "shortcut",
-                    _kept("chi", memory.chi, last) | {"centre": centre, "pause": np.zeros(2)},
-                )  # fmt: skip
+            chain = (_SHORTCUT, *chain)
             pause = left = min(2 * pause + 1, LONGEST_PAUSE)
         else:
             left -= 1
-        chain = (_warm_attempt(share), *_CHAIN)
-    waiting = np.array([pause, left], dtype=np.float64)
-    for number, attempt in enumerate(chain):
-        if number > 0:
+    for attempt in chain:
+        if attempt.status not in ("shortcut", "warm"):
             centre[:] = chi
             place(COMFORT, centre, centre)
         value, gap, residual, used = ellipsoid.iterate(
@@ -347,10 +340,18 @@ def _solve_ellipsoid(
             space.layout, space.lengths, (P0, G, E0, E), memory.chi, kept_active(problem, confidence_set), smallest,
             simplex, problem.log_prior, problem.cost, tolerance, LARGEST_RESIDUAL,
         )  # fmt: skip
-        return _smoothed(resort, best, iterations, tolerance, {"chi": resort.blocks.chi, "pause": waiting})
+        return _smoothed(
+            resort,
+            best,
+            iterations,
+            tolerance,
+            {"chi": resort.blocks.chi, "pause": np.array([pause, left], dtype=np.float64)},
+        )
+    if attempt.status == "shortcut":
+        pause = left = 0
     return Answer(
         memory.log_q, memory.q, memory.kernels, *best, iterations, attempt.status,
-        _kept("chi", memory.chi, last) | {"centre": centre, "pause": waiting},
+        _kept("chi", memory.chi, last) | {"centre": centre, "pause": np.array([pause, left], dtype=np.float64)},
     )  # fmt: skip
 
 

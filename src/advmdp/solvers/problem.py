@@ -84,18 +84,36 @@ def flatten(
             every = np.log(_flat("q", q, sizes, n_actions))
     else:
         raise InvalidMDPError("the step needs q or log_q, the occupancy measure to start from")
-    log_prior = every[order]
+    losses = _flat("loss", loss, sizes, n_actions)
+    log_prior, cost = np.empty(len(order)), np.empty(len(order))
+    lowest, largest, least, highest = _take(order, every, losses, float(step_size), log_prior, cost)
     dropped = 0.0
     if kept is not None:
         with np.errstate(over="ignore", invalid="ignore"):
             dropped = float(np.exp(every).sum() - np.exp(log_prior).sum())
-    losses = _flat("loss", loss, sizes, n_actions)
-    cost = step_size * losses[order]
-    highest = float(cost.max())
-    resolved = log_prior.min() > -LARGEST and log_prior.max() < LARGEST_LOG_Q and abs(dropped) < np.inf
-    if not (resolved and highest < LARGEST and cost.min() >= 0.0):
+    resolved = lowest > -LARGEST and largest < LARGEST_LOG_Q and abs(dropped) < np.inf
+    if not (resolved and highest < LARGEST and least >= 0.0):
         require_step(confidence_set, every, step_size * losses, least_cost=0.0)
     return Problem(kept_sizes, n_actions, log_prior, cost, highest, kept, sizes, dropped)
+
+
+@kernel
+def _take(
+    order: Integers, log_q: Floats, loss: Floats, step_size: float, log_prior: Floats, cost: Floats
+) -> tuple[float, float, float, float]:
+    """Entries ``order`` of log q, and of the losses times the step size; the extremes of both, all NaN if one is."""
+    lowest = least = np.inf
+    largest = highest = -np.inf
+    for i in range(order.shape[0]):
+        log_prior[i] = log_q[order[i]]
+        cost[i] = step_size * loss[order[i]]
+        if np.isnan(log_prior[i] + cost[i]):
+            return np.nan, np.nan, np.nan, np.nan
+        lowest = min(lowest, log_prior[i])
+        largest = max(largest, log_prior[i])
+        least = min(least, cost[i])
+        highest = max(highest, cost[i])
+    return lowest, largest, least, highest
 
 
 def require_step(confidence_set: ConfidenceSet, log_q: Floats, cost: Floats, least_cost: float) -> None:

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from advmdp._compiled import inner_kernel, kernel
 from advmdp.solvers import tridiagonal
+from advmdp.solvers.centring import way_to_sphere
 from advmdp.solvers.certificate import (
     certify_rolled,
     expected_price,
@@ -35,7 +36,7 @@ from advmdp.solvers.certificate import (
     settle,
 )
 from advmdp.solvers.extreme_rows import block_work_size, ellipsoid_rows, sort_decreasing
-from advmdp.solvers.layout import BufferSizes, Layout, make_layout, view2, view3
+from advmdp.solvers.layout import BufferSizes, Layout, copy_into, make_layout, view2, view3
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -438,7 +439,7 @@ def start(layout: Layout, blocks: Blocks, entries: bool, log_prior: Floats, cost
                     square += G[t, j, b] * G[t, j, b]
                 rounding[t, b] = 1e-14 * (abs(P0[t, b]) + np.sqrt(square))
     kernels_of(layout, blocks, entries, memory.kernels)
-    memory.log_q[:] = log_prior
+    copy_into(memory.log_q, log_prior)
     settle(layout, memory.kernels, log_prior, cost, 60, memory.work, memory.log_q, memory.mass, memory.V)
     return price_spread(layout, memory.V)
 
@@ -722,12 +723,15 @@ def _push_inside(layout: Layout, E0: Floats, E: Floats, inside: Floats) -> None:
             # As far from each of them as the length of its normal: all by the same distance.
             direction = np.linalg.lstsq(rows[lying], np.linalg.norm(rows[lying], axis=1), rcond=None)[0]
             gain = rows @ direction
-            along, square, room = point @ direction, direction @ direction, 1.0 - point @ point
+            along, square, room = float(point @ direction), float(direction @ direction), float(1.0 - point @ point)
             if not (gain[lying] > 0.0).all() or not room > 0.0:
                 continue
             closing = ~lying & (gain < 0.0)
-            longest = (np.sqrt(along * along + square * room) - along) / square
-            points[:, b] += 0.5 * min(longest, np.min(-slack[closing] / gain[closing], initial=np.inf)) * direction
+            points[:, b] += (
+                0.5
+                * min(way_to_sphere(along, square, room), np.min(-slack[closing] / gain[closing], initial=np.inf))
+                * direction
+            )
 
 
 def _follow(

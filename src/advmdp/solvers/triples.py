@@ -31,7 +31,7 @@ from advmdp.confidence.base import ROUNDING
 from advmdp.errors import InvalidMDPError, InvalidSpecError
 from advmdp.solvers import tridiagonal
 from advmdp.solvers.entropic_rows import Groups, box_row, l1_row
-from advmdp.solvers.layout import Layout, make_layout, view2
+from advmdp.solvers.layout import Layout, copy_into, make_layout, view2
 from advmdp.solvers.mirror import _LOCAL, LARGEST_RESIDUAL, MirrorStep, SolverError
 from advmdp.solvers.problem import LARGEST, FlatTables, Tables, require_step
 
@@ -439,7 +439,7 @@ def newton(
             return iteration
         assemble(problem, point, layout, memory)
         step = memory.step
-        step[:] = memory.flow[:n_states]
+        copy_into(step, memory.flow)
         tridiagonal.factor(layout.states, memory.diag, layout.diag_at, memory.off, layout.off_at, memory.rows)
         tridiagonal.solve(
             layout.states, memory.diag, layout.diag_at, memory.off, layout.off_at, layout.state_at,
@@ -451,7 +451,7 @@ def newton(
             slope += step[s] * memory.flow[s]
             step[s] = step[s] / memory.scale[s] if memory.scale[s] > 0.0 else 0.0
             largest = max(largest, abs(step[s]))
-        memory.start[:] = price
+        copy_into(memory.start, price)
         # The dual is a sum of exponentials: beyond a few units its quadratic model means nothing.
         length = min(1.0, LONGEST_STEP / largest)
         rounding = 1e-14 * max(1.0, abs(value))
@@ -465,7 +465,7 @@ def newton(
                 break
             length *= 0.5
         if not accepted:
-            price[:] = memory.start
+            copy_into(price, memory.start)
             evaluate(problem, point, memory.z)
             return iteration
         value = new

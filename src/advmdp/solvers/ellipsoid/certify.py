@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advmdp._compiled import inner_kernel
-from advmdp.solvers.certificate import certify_rolled
+from advmdp.solvers.centring import tightest
+from advmdp.solvers.certificate import ROW_ROUNDING, certify_rolled
 from advmdp.solvers.ellipsoid.blocks import add_price_sums, add_row_sums
 from advmdp.solvers.ellipsoid.memory import Memory, Point, Rows
 from advmdp.solvers.layout import Layout, view1, view2, view3
@@ -54,36 +55,36 @@ def certify(
     """Repair the iterate into a flow-feasible (q, P) and return its (value, gap, residual).
 
     The policy and the kernels of the iterate are rolled forward and compared with the iterate's prices, with row
-    bounds d_b = P0.V - E0.lam - |G'V - E'lam| from its multipliers.
+    bounds d_b = P0.V - E0.lam - |G'V - E'lam| from its multipliers.  The residual is infinite where kernels are not in
+    their sets.
     """
     displacement(layout, x, memory.chi)
     for i in range(x.q.shape[0]):
         memory.log_q[i] = memory.log_weight[i] + np.log(x.q[i])
     kernels_of(layout, rows, memory.chi, memory.kernels)
+    outside = 0.0
     for h in range(layout.states.shape[0]):
         m = layout.nexts[h]
         n_rows = layout.rows[h]
         k = layout.free[h]
         N = layout.blocks[h]
+        E0 = view2(rows.E0, layout.row_at[h], n_rows, N)
+        E = view3(rows.E, layout.row_slope_at[h], n_rows, k, N)
+        lowest = memory.work[0]
+        size = memory.work[1]
+        tightest(E0, E, view2(memory.chi, layout.free_at[h], k, N), lowest, size, memory.work[2])
+        for b in range(N):
+            outside = max(outside, max(size[b] - 1.0, -lowest[b]))
         bound = view1(memory.bound, layout.block_at[h], N)
         slope = view2(memory.column, 0, k + 1, N)
         for j in range(k + 1):
             for b in range(N):
                 slope[j, b] = 0.0
         add_price_sums(
-            view2(rows.P0, layout.next_at[h], m, N),
-            view3(rows.G, layout.slope_at[h], m, k, N),
-            view1(x.V, layout.state_at[h + 1], m),
-            1.0,
-            slope,
-        )
-        add_row_sums(
-            view2(rows.E0, layout.row_at[h], n_rows, N),
-            view3(rows.E, layout.row_slope_at[h], n_rows, k, N),
-            view2(x.lam, layout.row_at[h], n_rows, N),
-            -1.0,
-            slope,
-        )
+            view2(rows.P0, layout.next_at[h], m, N), view3(rows.G, layout.slope_at[h], m, k, N),
+            view1(x.V, layout.state_at[h + 1], m), 1.0, slope,
+        )  # fmt: skip
+        add_row_sums(E0, E, view2(x.lam, layout.row_at[h], n_rows, N), -1.0, slope)
         for b in range(N):
             bound[b] = 0.0
         for j in range(k):
@@ -91,7 +92,8 @@ def certify(
                 bound[b] += slope[j, b] * slope[j, b]
         for b in range(N):
             bound[b] = slope[k, b] - np.sqrt(bound[b])
-    return certify_rolled(
+    value, gap, residual = certify_rolled(
         layout, log_prior, cost, x.V, memory.bound, False, memory.kernels, memory.entry_rounding, memory.work,
         memory.log_q, memory.q, memory.mass, memory.blur,
     )  # fmt: skip
+    return value, gap, residual if outside <= ROW_ROUNDING else np.inf

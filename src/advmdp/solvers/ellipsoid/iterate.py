@@ -9,6 +9,7 @@ from advmdp._compiled import kernel
 from advmdp.solvers.ellipsoid.certify import certify
 from advmdp.solvers.ellipsoid.memory import Memory, Point, Rows
 from advmdp.solvers.ellipsoid.newton import assemble, direction, residuals, second_order
+from advmdp.solvers.ellipsoid.shortcut import carry_flow
 from advmdp.solvers.ellipsoid.start import start
 from advmdp.solvers.interior_point import (
     advance,
@@ -32,8 +33,15 @@ def iterate(
     lift: float, tolerance: float, largest_residual: float, limit: int, careful: bool, patient: bool, x: Point,
     d: Point, memory: Memory,
 ) -> tuple[float, float, float, int]:  # fmt: skip
-    """Interior-point iterations from a fresh start; (value, gap, residual, iterations) of the certificate that meets
-    the tolerance, which ``memory`` then holds, or else of the one with the smallest gap."""
+    """Interior-point iterations from a fresh start: (value, gap, residual, iterations) of the certificate that meets
+    the tolerance, which ``memory`` then holds, or else of the one with the smallest gap.
+
+    They start around the points ``memory.chi`` of the sets; with ``limit = 0`` there is no iteration, but the shortcut
+    from the same points.  (On its own it would compile most of this once more.)
+    """
+    if limit == 0:
+        value, gap, residual = carry_flow(layout, rows, log_prior, cost, x, memory)
+        return value, gap, residual, 0
     mu = start(layout, rows, log_prior, cost, mu, per_spread, lift, x, memory)
     best = np.nan, np.inf, np.inf
     stuck = False

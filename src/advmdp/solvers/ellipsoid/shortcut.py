@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from advmdp._compiled import inner_kernel, kernel
+from advmdp._compiled import inner_kernel
 from advmdp.solvers import tridiagonal
 from advmdp.solvers.certificate import log_mass, set_scale
 from advmdp.solvers.ellipsoid.blocks import (
@@ -180,12 +180,11 @@ def carry_layer(layout: Layout, h: int, rows: Rows, x: Point, memory: Memory) ->
     return False
 
 
-@kernel
+@inner_kernel
 def carry_flow(
-    layout: Layout, rows: Rows, log_prior: Floats, cost: Floats, chi: Floats, x: Point,
-    memory: Memory,
-) -> tuple[float, float, float]:  # fmt: skip
-    """(value, gap, residual) of the optimum without the kernel condition, carried by kernels near ``chi``.
+    layout: Layout, rows: Rows, log_prior: Floats, cost: Floats, x: Point, memory: Memory
+) -> tuple[float, float, float]:
+    """(value, gap, residual) of the optimum without the kernel condition, carried by kernels near ``memory.chi``.
 
     The gap is infinite where none were found; ``memory`` holds the answer otherwise.
     """
@@ -195,7 +194,7 @@ def carry_flow(
         x.q[i] = 1.0
         memory.root_weight[i] = np.exp(0.5 * memory.log_weight[i])
     for i in range(x.xi.shape[0]):
-        x.xi[i] = chi[i]
+        x.xi[i] = memory.chi[i]
     for h in range(layout.states.shape[0] - 1):
         if not carry_layer(layout, h, rows, x, memory):
             return np.nan, np.inf, np.inf
