@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advmdp._compiled import inner_kernel, kernel
-from advmdp.solvers.layout import Layout, fill, view1, view2, view3
+from advmdp.solvers.layout import Layout, copy_into, fill, view1, view2, view3
 
 Floats = NDArray[np.float64]
 
@@ -38,8 +38,7 @@ def place_points(
     """
     centre_blocks(layout, E0, E, comfort, centre, work, scratch)
     share = warm_share(centre, before, last)
-    for i in range(chi.shape[0]):
-        chi[i] = centre[i]
+    copy_into(chi, centre)
     for h in range(layout.states.shape[0]):
         n_rows = layout.rows[h]
         k = layout.free[h]

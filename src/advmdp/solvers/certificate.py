@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advmdp._compiled import inner_kernel
-from advmdp.solvers.layout import Layout, view1, view2
+from advmdp.solvers.layout import Layout, copy_into, view1, view2
 from advmdp.solvers.tridiagonal import dot
 
 Floats = NDArray[np.float64]
@@ -312,8 +312,7 @@ def start_prices(
     target = work[1]
     prices[prices.shape[0] - 1] = 0.0
     if lift == 0.0:
-        for i in range(log_weight.shape[0]):
-            log_weight[i] = log_prior[i]
+        copy_into(log_weight, log_prior)
         settle(layout, kernels, log_prior, cost, 60, work, log_weight, mass, prices)
         return price_spread(layout, prices)
     for sweep in range(2):
@@ -329,8 +328,7 @@ def start_prices(
                     mass[at + s] = target[s]
             price_layer(layout, h, log_prior, cost, ahead, target, prices, log_weight)
         if sweep == 0:
-            for i in range(log_q.shape[0]):
-                log_q[i] = log_weight[i]
+            copy_into(log_q, log_weight)
             mass[0] = 0.0
             for h in range(H):
                 n = layout.states[h]

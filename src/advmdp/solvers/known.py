@@ -23,7 +23,7 @@ from advmdp.solvers.certificate import (
     set_scale,
     settle,
 )
-from advmdp.solvers.layout import BufferSizes, Layout, view1, view2
+from advmdp.solvers.layout import BufferSizes, Layout, copy_into, view1, view2
 
 Floats = NDArray[np.float64]
 
@@ -91,8 +91,7 @@ def pack_kernels(layout: Layout, tables: Floats, kernels: Floats) -> None:
 @inner_kernel
 def start(layout: Layout, log_prior: Floats, cost: Floats, memory: Memory) -> None:
     """Prices that nearly conserve flow, and the scale of the Newton systems."""
-    for i in range(memory.log_q.shape[0]):
-        memory.log_q[i] = log_prior[i]
+    copy_into(memory.log_q, log_prior)
     settle(layout, memory.kernels, log_prior, cost, 60, memory.work, memory.log_q, memory.mass, memory.V)
     set_scale(layout, memory.mass, memory.scale)
 
@@ -175,8 +174,7 @@ def newton_step(layout: Layout, memory: Memory) -> float:
             memory.gradient[there + t] += total
         tridiagonal.add_gram(view2(memory.diag, layout.diag_at[h + 1], m, m), stacked, N, 1.0)
     tridiagonal.factor(layout.states, memory.diag, layout.diag_at, memory.off, layout.off_at, memory.stacked)
-    for i in range(memory.step.shape[0]):
-        memory.step[i] = memory.gradient[i]
+    copy_into(memory.step, memory.gradient)
     memory.step[memory.step.shape[0] - 1] = 0.0
     tridiagonal.solve(
         layout.states, memory.diag, layout.diag_at, memory.off, layout.off_at, layout.state_at,

@@ -15,7 +15,7 @@ from advmdp.solvers.interior_point import (
     largest_of,
     move_multipliers,
 )
-from advmdp.solvers.layout import Layout, fill, view1, view2
+from advmdp.solvers.layout import Layout, copy_into, fill, view1, view2
 
 Floats = NDArray[np.float64]
 
@@ -280,8 +280,7 @@ def direction(layout: Layout, rows: Rows, x: Point, target: float, corrected: bo
     the largest common step along it that keeps occupancies, slacks and multipliers non-negative.
     """
     H = layout.states.shape[0]
-    for i in range(d.V.shape[0]):
-        d.V[i] = memory.flow_residual[i]
+    copy_into(d.V, memory.flow_residual)
     aim_multipliers(target, corrected, x.alpha, memory.a_inverse, memory.a_ready, memory.a_second, memory.alpha_term)
     aim_multipliers(target, corrected, x.beta, memory.b_inverse, memory.b_ready, memory.b_second, memory.beta_term)
     for h in range(H):

@@ -34,7 +34,7 @@ from advmdp.solvers.interior_point import (
     largest_of,
     move_multipliers,
 )
-from advmdp.solvers.layout import Layout, fill, view1, view2, view3
+from advmdp.solvers.layout import Layout, copy_into, fill, view1, view2, view3
 
 Floats = NDArray[np.float64]
 
@@ -238,8 +238,7 @@ def direction(layout: Layout, rows: Rows, x: Point, target: float, corrected: bo
     the largest common step along it that keeps every slack, multiplier and cone point inside.
     """
     H = layout.states.shape[0]
-    for i in range(d.V.shape[0]):
-        d.V[i] = memory.flow_residual[i]
+    copy_into(d.V, memory.flow_residual)
     aim_multipliers(target, corrected, x.lam, memory.inverse, memory.ready, memory.second, memory.row_term)
     for h in range(H):
         n = layout.states[h]

@@ -30,7 +30,7 @@ from advmdp.solvers.ellipsoid.certify import certify
 from advmdp.solvers.ellipsoid.cone import cone_step
 from advmdp.solvers.ellipsoid.memory import Memory, Point, Rows
 from advmdp.solvers.ellipsoid.start import reach_of
-from advmdp.solvers.layout import Layout, view1, view2, view3
+from advmdp.solvers.layout import Layout, copy_into, view1, view2, view3
 
 Floats = NDArray[np.float64]
 
@@ -193,8 +193,7 @@ def carry_flow(
     for i in range(x.q.shape[0]):
         x.q[i] = 1.0
         memory.root_weight[i] = np.exp(0.5 * memory.log_weight[i])
-    for i in range(x.xi.shape[0]):
-        x.xi[i] = memory.chi[i]
+    copy_into(x.xi, memory.chi)
     for h in range(layout.states.shape[0] - 1):
         if not carry_layer(layout, h, rows, x, memory):
             return np.nan, np.inf, np.inf
