@@ -27,35 +27,35 @@ def kernel(function: F) -> F:
     callers test for); fast-math stays off, so that products are formed in the order in which they are written, which
     keeps them in range (:func:`sum_kernel` is the exception).  There is no entry for C, which would cost compile time
     and which nothing calls.  A kernel that allocates does not compile (see :func:`allocating_kernel`): so none counts
-    references to the dozens of arrays that it is given.
+    references to the dozens of arrays that it is given.  For the same reason it must not return one of them.
     """
     return function if INTERPRETED else _cached(function, _nrt=False)
 
 
 def allocating_kernel(function: F) -> F:
-    """A :func:`kernel` that may make arrays of its own."""
-    return function if INTERPRETED else _cached(function)
+    """A :func:`kernel` that may make arrays of its own; no other kernel may call it, as nobody would free them."""
+    return function if INTERPRETED else _cached(function, _nrt=True)
 
 
 def _cached(function: F, **options: Any) -> F:
     compiled: Any = numba.njit(function, cache=True, **_OPTIONS, **options)
     # Numba takes what it has cached for fresh as long as the file of the function itself has the same date; what the
-    # function calls lies in other files of its package.  The contents of them all decide instead.
+    # function calls lies in other files.  The contents of all that have kernels decide instead.
     compiled._cache._cache_file._source_stamp = _fingerprint(Path(function.__code__.co_filename))
     return cast(F, compiled)
 
 
 def _fingerprint(file: Path) -> str:
-    """Of all modules with kernels in the part of the package that this file belongs to."""
-    root = Path(__file__).parent
-    return _contents(root / file.relative_to(root).parts[0] if file.is_relative_to(root) else file)
+    """Of all modules with kernels in this package, and of the file itself if it belongs to another."""
+    own = _ours() if file.is_relative_to(Path(__file__).parent) else _ours() + file.read_bytes()
+    return hashlib.sha256(own).hexdigest()
 
 
 @cache
-def _contents(part: Path) -> str:
-    modules = [Path(__file__), *([part] if part.is_file() else sorted(part.rglob("*.py")))]
-    texts = [module.read_bytes() for module in modules]
-    return hashlib.sha256(b"".join(text for text in texts if b"_compiled" in text)).hexdigest()
+def _ours() -> bytes:
+    modules = sorted(Path(__file__).parent.rglob("*.py"))
+    texts = b"".join(text for text in (module.read_bytes() for module in modules) if b"_compiled" in text)
+    return hashlib.sha256(texts).digest()
 
 
 def inner_kernel(function: F) -> F:

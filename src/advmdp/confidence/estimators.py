@@ -101,7 +101,7 @@ class OneNextState(RidgeSums):
         """The sums with one more episode; ``estimate`` is the one that was in force during it."""
         moments, targets = self.moments.copy(), self.targets.copy()
         layers = model.layers
-        add_one(
+        add_imaginary(
             *model.flat_features, layers.size_array, layers.n_actions, states, actions, estimate.inverse_grams,
             moments, targets,
         )  # fmt: skip
@@ -243,7 +243,7 @@ def add_all(
 
 
 @allocating_kernel
-def add_one(
+def add_imaginary(
     features: FloatArray,
     starts: IntArray,
     sizes: IntArray,

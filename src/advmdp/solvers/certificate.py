@@ -21,7 +21,7 @@ from advmdp.solvers.tridiagonal import dot
 Floats = NDArray[np.float64]
 
 # Rows of an iterate's kernels may be outside their sets by this much, from rounding and from entries cut off at zero:
-# their sums, their entries, and their length in units of the radius.
+# their sums, their entries, and their squared length in units of the radius.
 ROW_ROUNDING = 1e-9
 
 

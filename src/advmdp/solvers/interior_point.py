@@ -32,6 +32,12 @@ def worth_certifying(weighted: float, flow: float, limit: float) -> bool:
 
 
 @inner_kernel
+def closer(found: tuple[float, float, float], best: tuple[float, float, float]) -> bool:
+    """Is this certificate (value, gap, residual) the better one to report?  None is whose kernels are outside."""
+    return found[2] < np.inf and abs(found[1]) < abs(best[1])
+
+
+@inner_kernel
 def first_target(mu: float, dual: float, patient: bool) -> float:
     """Complementarity that the first direction aims at: the optimum, or patiently a point further along the path.
 

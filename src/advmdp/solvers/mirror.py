@@ -126,7 +126,7 @@ class MirrorStep:
 
 class SolverError(RuntimeError):
     """A step whose certificate misses the tolerance.  ``gap`` and ``residual`` are those of the best one that was
-    found: infinite only where no attempt came to an occupancy measure at all."""
+    found: infinite only where no attempt came to an occupancy measure of the set at all."""
 
     def __init__(self, message: str, gap: float, residual: float, problem: dict[str, Any]) -> None:
         super().__init__(message)
@@ -270,9 +270,9 @@ def _certified(certificate: Certificate, tolerance: float) -> bool:
 
 
 def _size(certificate: Certificate) -> float:
-    """|gap|, or infinity where there is none."""
+    """|gap|, or infinity where there is none, or for kernels that are not in the set."""
     gap = abs(certificate[1])
-    return gap if gap < np.inf else np.inf
+    return gap if gap < np.inf and certificate[2] < np.inf else np.inf
 
 
 def _given(warm: Mapping[str, Floats], name: str, like: Floats) -> Floats | None:

@@ -146,7 +146,7 @@ def _flat(name: str, tables: Tables, sizes: tuple[int, ...], n_actions: int) -> 
     if isinstance(tables, np.ndarray) and tables.ndim == 1 and tables.dtype == np.float64:
         if tables.shape[0] != n_actions * sum(sizes[:-1]):
             raise InvalidMDPError(f"{name} has {len(tables)} entries; this set needs {n_actions * sum(sizes[:-1])}")
-        return tables
+        return np.ascontiguousarray(tables)
     if len(tables) != len(sizes) - 1:
         raise InvalidMDPError(f"{name} has {len(tables)} layers; this set needs {len(sizes) - 1}")
     arrays = [np.asarray(table, dtype=np.float64) for table in tables]

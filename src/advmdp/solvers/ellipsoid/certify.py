@@ -62,7 +62,7 @@ def certify(
     for i in range(x.q.shape[0]):
         memory.log_q[i] = memory.log_weight[i] + np.log(x.q[i])
     kernels_of(layout, rows, memory.chi, memory.kernels)
-    outside = 0.0
+    inside = True
     for h in range(layout.states.shape[0]):
         m = layout.nexts[h]
         n_rows = layout.rows[h]
@@ -74,7 +74,9 @@ def certify(
         size = memory.work[1]
         tightest(E0, E, view2(memory.chi, layout.free_at[h], k, N), lowest, size, memory.work[2])
         for b in range(N):
-            outside = max(outside, max(size[b] - 1.0, -lowest[b]))
+            # So written, a point that is no number is outside.
+            if not (size[b] - 1.0 <= ROW_ROUNDING and lowest[b] >= -ROW_ROUNDING):
+                inside = False
         bound = view1(memory.bound, layout.block_at[h], N)
         slope = view2(memory.column, 0, k + 1, N)
         for j in range(k + 1):
@@ -96,4 +98,4 @@ def certify(
         layout, log_prior, cost, x.V, memory.bound, False, memory.kernels, memory.entry_rounding, memory.work,
         memory.log_q, memory.q, memory.mass, memory.blur,
     )  # fmt: skip
-    return value, gap, residual if outside <= ROW_ROUNDING else np.inf
+    return value, gap, residual if inside else np.inf

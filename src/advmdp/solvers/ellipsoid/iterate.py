@@ -14,6 +14,7 @@ from advmdp.solvers.ellipsoid.start import start
 from advmdp.solvers.interior_point import (
     advance,
     after_predictor,
+    closer,
     corrected_target,
     first_target,
     step_along,
@@ -51,7 +52,7 @@ def iterate(
         if last or worth_certifying(weighted, flow, CERTIFIABLE * tolerance):
             found = certify(layout, rows, log_prior, cost, x, memory)
             good = abs(found[1]) <= tolerance and found[2] <= largest_residual
-            if good or abs(found[1]) < best[1]:
+            if closer(found, best) or good:
                 best = found
             if good or last:
                 break
