@@ -2,8 +2,9 @@
 
     python -m benchmarks.bench_occupancy
 
-One core, best of several repeats. `reduce` is the presolve of an ellipsoid set, which the mirror step of the
-episode before has already paid for. `conic` solves the rows of one target with CVXPY and Clarabel.
+CPU times of one core, all columns in turn, the best of several rounds. `reduce` is the presolve of an ellipsoid set,
+which the mirror step of the episode before has already paid for. `conic` solves the rows of one target with CVXPY and
+Clarabel.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ CASES = (
     (10, 4, 4, 5, 0.3), (10, 4, 4, 5, 1.0), (10, 4, 4, 5, 3.0),
     (20, 4, 4, 5, 1.0), (10, 8, 4, 5, 1.0), (10, 4, 8, 5, 1.0), (10, 4, 4, 9, 1.0), (30, 5, 10, 5, 1.0),
 )  # fmt: skip
-REPEATS = 7
+ROUNDS = 15
+# u of the visited states costs less than this share of a mirror step, at the usual size.
+LARGEST_SHARE = 1 / 3
 
 
 def ellipsoid(width: int, n_actions: int, dim: int, horizon: int, radius: float) -> EllipsoidSet:
@@ -43,23 +46,22 @@ def ellipsoid(width: int, n_actions: int, dim: int, horizon: int, radius: float)
     return EllipsoidSet(features, centres, grams, radius)
 
 
-def best_time(call: Callable[[], object], least: float = 0.02) -> float:
-    """Microseconds of one call: the best of several repeats of at least ``least`` seconds each."""
-    call()
-    number, elapsed = 1, 0.0
-    while elapsed < least:
-        start = time.perf_counter()
-        for _ in range(number):
-            call()
-        elapsed = time.perf_counter() - start
-        number = max(number + 1, int(number * 1.2 * least / max(elapsed, 1e-9)))
-    times = []
-    for _ in range(REPEATS):
-        start = time.perf_counter()
-        for _ in range(number):
-            call()
-        times.append((time.perf_counter() - start) / number)
-    return min(times) * 1e6
+def best_times(calls: list[Callable[[], object]], least: float = 0.01) -> list[float]:
+    """Microseconds of CPU of each call: all in turn, for at least ``least`` seconds each, the best of all rounds."""
+    numbers = []
+    for call in calls:
+        call()
+        begin = time.process_time()
+        call()
+        numbers.append(1 + int(least / max(time.process_time() - begin, 1e-6)))
+    best = [np.inf] * len(calls)
+    for _ in range(ROUNDS):
+        for i, (call, number) in enumerate(zip(calls, numbers, strict=True)):
+            begin = time.process_time()
+            for _ in range(number):
+                call()
+            best[i] = min(best[i], 1e6 * (time.process_time() - begin) / number)
+    return best
 
 
 def occupancy_of(confidence_set: ConfidenceSet) -> list[np.ndarray]:
@@ -75,8 +77,11 @@ def reduce(confidence_set: EllipsoidSet) -> object:
 
 
 def main() -> None:
-    print("| width, A, d, H, radius | u ellipsoid | reduce | u box | u l1 | all states | mirror step | conic |")
-    print("|---|--:|--:|--:|--:|--:|--:|--:|")
+    print(
+        "| width, A, d, H, radius | u ellipsoid | reduce | u box | u l1 | all states | mirror step | u / step | conic |"
+    )
+    print("|---|--:|--:|--:|--:|--:|--:|--:|--:|")
+    shares = {}
     for width, n_actions, dim, horizon, radius in CASES:
         confidence_set = ellipsoid(width, n_actions, dim, horizon, radius)
         lower, upper = confidence_set.hull()
@@ -89,21 +94,28 @@ def main() -> None:
         q = occupancy_of(confidence_set)
         loss = [rng.random(table.shape) for table in q]
 
-        columns = [
-            best_time(partial(upper_occupancy, confidence_set, policy, targets)),
-            best_time(partial(reduce, confidence_set)),
-            best_time(partial(upper_occupancy, box, policy, targets)),
-            best_time(partial(upper_occupancy, ball, policy, targets)),
-            best_time(partial(upper_occupancy, confidence_set, policy)),
-            best_time(partial(mirror_descent_step, confidence_set, q, loss, 0.1)),
-        ]
-        start = time.perf_counter()
+        columns = best_times(
+            [
+                partial(upper_occupancy, confidence_set, policy, targets),
+                partial(reduce, confidence_set),
+                partial(upper_occupancy, box, policy, targets),
+                partial(upper_occupancy, ball, policy, targets),
+                partial(upper_occupancy, confidence_set, policy),
+                partial(mirror_descent_step, confidence_set, q, loss, 0.1),
+            ]
+        )
+        share = shares[width, n_actions, dim, horizon, radius] = columns[0] / columns[-1]
+        begin = time.process_time()
         for h, s in targets:
             reference.occupancy_bound(confidence_set, policy, int(h), int(s))
-        columns.append((time.perf_counter() - start) * 1e6)
+        conic = (time.process_time() - begin) * 1e6
         cells = " | ".join(f"{value:.0f}" for value in columns)
-        print(f"| {width}, {n_actions}, {dim}, {horizon}, {radius:g} | {cells} |", flush=True)
+        print(
+            f"| {width}, {n_actions}, {dim}, {horizon}, {radius:g} | {cells} | {share:.2f} | {conic:.0f} |", flush=True
+        )
     print("\nMicroseconds; u for one visited state per layer.")
+    for case in CASES[:3]:
+        assert shares[case] < LARGEST_SHARE, f"u costs {shares[case]:.2f} of a step at {case}"
 
 
 if __name__ == "__main__":
