@@ -15,7 +15,7 @@ from numba.core.compiler import Flags
 from numba.core.errors import NumbaError
 
 from advmdp import _compiled
-from advmdp._compiled import inner_kernel, kernel
+from advmdp._compiled import allocating_kernel, inner_kernel, kernel
 from advmdp._interpreted import INTERPRETED
 
 pytestmark = pytest.mark.skipif(INTERPRETED, reason="nothing is compiled")
@@ -83,9 +83,10 @@ def _allocates(n: int) -> float:
     return float(np.zeros(n)[0])
 
 
-def test_a_kernel_that_allocates_does_not_compile() -> None:
+def test_a_kernel_that_allocates_does_not_compile_unless_it_says_so() -> None:
     with pytest.raises(NumbaError):
         _allocates(3)
+    assert allocating_kernel(_allocates.py_func)(3) == 0.0
 
 
 def test_a_change_in_any_module_with_kernels_makes_what_is_cached_stale(tmp_path: Path) -> None:

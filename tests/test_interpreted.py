@@ -169,7 +169,8 @@ def test_no_inner_kernel_writes_what_it_reaches_by_another_argument(interpreted:
 
 def test_compiled_answers_are_those_of_the_interpreter(interpreted: dict[str, np.ndarray]) -> None:
     compiled = dict(answers())
-    assert compiled.keys() <= interpreted.keys()
+    others = {"missed", "kernels", "outside the sphere", "outside the simplex"}
+    assert interpreted.keys() - others == compiled.keys()
     for name, expected in compiled.items():
         np.testing.assert_allclose(interpreted[name], expected, rtol=0, atol=1e-8, err_msg=name)
 
@@ -209,12 +210,12 @@ def test_a_view_shares_the_memory_of_its_buffer() -> None:
     assert np.flatnonzero(buffer).tolist() == [5]
 
 
-if __name__ == "__main__":
-    main(sys.argv[1])
-
-
 @pytest.mark.parametrize("edge", ["sphere", "simplex"])
 def test_kernels_outside_their_set_are_never_certified(interpreted: dict[str, np.ndarray], edge: str) -> None:
     inside, outside = interpreted[f"outside the {edge}"]
     assert np.isfinite(inside)
     assert outside == np.inf
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

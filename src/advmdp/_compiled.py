@@ -131,9 +131,6 @@ class _Flags(Flags):
     def values(self) -> dict[str, Any]:
         return _DEFAULTS | self._values
 
-    def __eq__(self, other: object) -> bool:
-        return self.values() == other.values() if isinstance(other, Flags) else NotImplemented
-
     def __hash__(self) -> int:
         return _HASH  # that of all flags: numba hashes the names of the options, not their values
 
