@@ -10,20 +10,19 @@ Clarabel.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 
 from advmdp.confidence import BoxSet, ConfidenceSet, EllipsoidSet, L1Set
 from advmdp.solvers import mirror_descent_step, reference, upper_occupancy
+from benchmarks.bench_others import best_times
 
 # (width, actions, dimension, decisions, radius): narrow, usual and wide sets of the usual size, then others.
 CASES = (
     (10, 4, 4, 5, 0.3), (10, 4, 4, 5, 1.0), (10, 4, 4, 5, 3.0),
     (20, 4, 4, 5, 1.0), (10, 8, 4, 5, 1.0), (10, 4, 8, 5, 1.0), (10, 4, 4, 9, 1.0), (30, 5, 10, 5, 1.0),
 )  # fmt: skip
-ROUNDS = 15
 # u of the visited states costs less than this share of a mirror step, at the usual size.
 LARGEST_SHARE = 1 / 3
 
@@ -44,24 +43,6 @@ def ellipsoid(width: int, n_actions: int, dim: int, horizon: int, radius: float)
         noise *= 0.5 * radius / np.sqrt(noise @ grams[-1] @ noise)
         centres.append(scale * rng.dirichlet(np.ones(dim)) + noise)
     return EllipsoidSet(features, centres, grams, radius)
-
-
-def best_times(calls: list[Callable[[], object]], least: float = 0.01) -> list[float]:
-    """Microseconds of CPU of each call: all in turn, for at least ``least`` seconds each, the best of all rounds."""
-    numbers = []
-    for call in calls:
-        call()
-        begin = time.process_time()
-        call()
-        numbers.append(1 + int(least / max(time.process_time() - begin, 1e-6)))
-    best = [np.inf] * len(calls)
-    for _ in range(ROUNDS):
-        for i, (call, number) in enumerate(zip(calls, numbers, strict=True)):
-            begin = time.process_time()
-            for _ in range(number):
-                call()
-            best[i] = min(best[i], 1e6 * (time.process_time() - begin) / number)
-    return best
 
 
 def occupancy_of(confidence_set: ConfidenceSet) -> list[np.ndarray]:
@@ -94,17 +75,18 @@ def main() -> None:
         q = occupancy_of(confidence_set)
         loss = [rng.random(table.shape) for table in q]
 
-        columns = best_times(
-            [
-                partial(upper_occupancy, confidence_set, policy, targets),
-                partial(reduce, confidence_set),
-                partial(upper_occupancy, box, policy, targets),
-                partial(upper_occupancy, ball, policy, targets),
-                partial(upper_occupancy, confidence_set, policy),
-                partial(mirror_descent_step, confidence_set, q, loss, 0.1),
-            ]
+        times = best_times(
+            {
+                "u": partial(upper_occupancy, confidence_set, policy, targets),
+                "reduce": partial(reduce, confidence_set),
+                "u box": partial(upper_occupancy, box, policy, targets),
+                "u l1": partial(upper_occupancy, ball, policy, targets),
+                "all states": partial(upper_occupancy, confidence_set, policy),
+                "step": partial(mirror_descent_step, confidence_set, q, loss, 0.1),
+            }
         )
-        share = shares[width, n_actions, dim, horizon, radius] = columns[0] / columns[-1]
+        columns = [1e6 * seconds for seconds in times.values()]
+        share = shares[width, n_actions, dim, horizon, radius] = times["u"] / times["step"]
         begin = time.process_time()
         for h, s in targets:
             reference.occupancy_bound(confidence_set, policy, int(h), int(s))
