@@ -37,11 +37,11 @@ class Recorder:
         self.steps = []
 
     def before(self, k, learner, q, losses):
-        self.log_q = learner._log_q
+        self.log_q = learner._now.state.step.log_q
 
     def after(self, k, learner):
         if k % (EPISODES // RECORDED) == 0:
-            cost = learner.step_size * learner._loss_estimate
+            cost = learner.step_size * learner._now.state.loss_estimate
             self.steps.append((self.log_q, cost, learner.last_step))
 
 

@@ -59,7 +59,6 @@ BAD = {
     "an unknown action": ({"actions": [1, 2, 1]}, "layer 1, state 2: action 2 does not exist, .* 0 to 1"),
     "too many losses": ({"losses": [0.0] * 4}, "losses has 4 entries, should have 3"),
     "a loss above one": ({"losses": [0.0, 1.1, 0.0]}, "layer 1, state 2, action 0: loss 1.1 is not"),
-    "NaN": ({"losses": [0.0, 0.0, np.nan]}, "layer 2, state 1, action 1: loss nan is not"),
     "losses that are text": ({"losses": ["a", "b", "c"]}, "losses is not an array of numbers"),
     "losses in a matrix": ({"losses": [[0.0, 0.5, 1.0]]}, "losses should be a list of numbers"),
 }
@@ -70,6 +69,16 @@ def test_impossible_episodes_are_refused_with_their_place(change, message):
     check_episode(Episode(**GOOD), WORLD.layers)
     with pytest.raises(InvalidEpisodeError, match=message):
         check_episode(Episode(**{**GOOD, **change}), WORLD.layers)
+
+
+def test_a_loss_that_was_not_seen_and_one_that_comes_later_are_told_apart():
+    unseen = check_episode(Episode(**{**GOOD, "losses": [0.0, np.nan, 1.0]}), WORLD.layers)
+    assert not unseen.complete
+    assert unseen.later is None
+    later = check_episode(Episode(**{**GOOD, "losses": [0.0, None, np.nan]}), WORLD.layers)
+    assert later.later.tolist() == [False, True, False]
+    assert check_episode(Episode(**{**GOOD, "losses": None}), WORLD.layers).later.all()
+    assert check_episode(Episode(**GOOD), WORLD.layers).complete
 
 
 def test_an_impossible_transition_is_refused():

@@ -32,25 +32,41 @@ class Episode:
     actions
         The action taken in each layer, H numbers.
     losses
-        The loss suffered in each layer, H numbers in [0, 1].
+        The loss suffered in each layer, H numbers in [0, 1].  NaN where it was not seen and never will be; None where
+        it comes later by :meth:`advmdp.Learner.tell` (None in place of the list: all of them).
     loss_table
         With full information: the losses of all pairs, a list over layers of ``(S_h, A)`` (or that as one flat
         vector).
     index
         Number of the episode, from 0; if given, a learner notices lost and repeated episodes.
+    action_losses
+        Losses of all actions at the visited states, a list over layers of A numbers, NaN where not seen.
 
     Examples
     --------
-    Three steps of your own system, told to a learner:
+    Three steps of your own system, told to a learner; the second loss was not seen:
 
-    >>> episode = Episode(states=[0, 1, 0], actions=[1, 0, 1], losses=[0.2, 0.0, 1.0], index=0)
+    >>> episode = Episode(states=[0, 1, 0], actions=[1, 0, 1], losses=[0.2, float("nan"), 1.0], index=0)
     """
 
     states: ArrayLike
     actions: ArrayLike
-    losses: ArrayLike
+    losses: ArrayLike | Sequence[float | None] | None
     loss_table: Sequence[ArrayLike] | FloatArray | None = None
     index: int | None = None
+    action_losses: Sequence[ArrayLike] | None = None
+
+
+class LateLosses(NamedTuple):
+    """Losses of an earlier episode that came after the next update: what a learner is told of them."""
+
+    states: IntArray
+    #: Flat index of each visited pair.
+    pairs: IntArray
+    #: NaN where nothing new was said.
+    losses: FloatArray
+    #: What :meth:`advmdp.Learner._weights` said of the visited pairs when the episode was played.
+    weights: FloatArray
 
 
 class CheckedEpisode(NamedTuple):
@@ -58,11 +74,24 @@ class CheckedEpisode(NamedTuple):
 
     states: IntArray
     actions: IntArray
+    #: NaN where not seen (yet).
     losses: FloatArray
     #: Flat index of each visited pair.
     pairs: IntArray
     #: Flat losses of all pairs, with full information.
     loss_table: FloatArray | None
+    #: Whether every loss was seen.
+    complete: bool = True
+    #: Which losses come later; None if none does.
+    later: NDArray[np.bool_] | None = None
+    #: Losses of earlier episodes that have come since the last update.
+    late: tuple[LateLosses, ...] = ()
+
+    def scatter(self, values: FloatArray, n_pairs: int) -> FloatArray:
+        """A flat vector over pairs with these H values at the visited pairs: zero elsewhere, and where they are NaN."""
+        table = np.zeros(n_pairs)
+        table[self.pairs] = values if self.complete else np.nan_to_num(values)
+        return table
 
 
 def check_episode(
@@ -80,14 +109,13 @@ def check_episode(
     horizon = layers.horizon
     states = _integers(episode.states, "states")
     actions = _integers(episode.actions, "actions")
-    losses = _floats(episode.losses)
+    losses, later = checked_losses(episode.losses, horizon)
     if states.size not in (horizon, horizon + 1):
         raise InvalidEpisodeError(
             f"states has {states.size} entries, should have {horizon} (or {horizon + 1} with the terminal state)"
         )
-    if not actions.size == losses.size == horizon:
-        what, size = ("actions", actions.size) if actions.size != horizon else ("losses", losses.size)
-        raise InvalidEpisodeError(f"{what} has {size} entries, should have {horizon}")
+    if actions.size != horizon:
+        raise InvalidEpisodeError(f"actions has {actions.size} entries, should have {horizon}")
 
     pairs = np.empty(horizon, dtype=np.int64)
     problem = index_pairs(
@@ -110,9 +138,27 @@ def check_episode(
             raise InvalidEpisodeError(f"{where}: loss {losses[h]} is not a number in [0, 1]")
         raise InvalidEpisodeError(f"{where}: next state {states[h + 1]} is impossible under the model")
     table = None
-    if full_information:
-        table = _full_information(episode, layers, pairs, losses)
-    return CheckedEpisode(states[:horizon], actions, losses, pairs, table)
+    if full_information and later is None:
+        table = full_table(episode.loss_table, layers, pairs, losses)
+    return CheckedEpisode(states[:horizon], actions, losses, pairs, table, problem == -1, later)
+
+
+def checked_losses(values: Any, horizon: int) -> tuple[FloatArray, NDArray[np.bool_] | None]:
+    """H losses as an array, NaN where not seen, and which of them come later (None if none does)."""
+    if type(values) is np.ndarray and values.dtype == np.float64 and values.shape == (horizon,):
+        return values, None
+    later = None
+    if values is None:
+        values = [None] * horizon
+    if isinstance(values, (list, tuple)) and any(value is None for value in values):
+        later = np.array([value is None for value in values])
+        values = [np.nan if value is None else value for value in values]
+    array = float_array(values, "losses", InvalidEpisodeError)
+    if array.ndim != 1:
+        raise InvalidEpisodeError(f"losses should be a list of numbers, got {values!r}")
+    if array.size != horizon:
+        raise InvalidEpisodeError(f"losses has {array.size} entries, should have {horizon}")
+    return array, later
 
 
 def play(
@@ -184,20 +230,12 @@ def _integers(values: Any, what: str) -> IntArray:
     return array.astype(np.int64, copy=False)
 
 
-def _floats(values: Any) -> FloatArray:
-    if type(values) is np.ndarray and values.dtype == np.float64 and values.ndim == 1:
-        return values
-    array = float_array(values, "losses", InvalidEpisodeError)
-    if array.ndim != 1:
-        raise InvalidEpisodeError(f"losses should be a list of numbers, got {values!r}")
-    return array
-
-
-def _full_information(episode: Episode, layers: Layers, pairs: IntArray, losses: FloatArray) -> FloatArray:
-    if episode.loss_table is None:
+def full_table(given: Any, layers: Layers, pairs: IntArray, losses: FloatArray) -> FloatArray:
+    """The whole loss table, flat, checked against the losses that were observed."""
+    if given is None:
         raise InvalidEpisodeError("loss_table is missing: this learner needs full information")
     try:
-        table = layers.loss_table(episode.loss_table, "loss_table")
+        table = layers.loss_table(given, "loss_table")
     except (InvalidMDPError, TypeError, ValueError) as error:
         raise InvalidEpisodeError(str(error)) from error
     h = int(first_difference(table, pairs, losses))
@@ -213,7 +251,7 @@ def _full_information(episode: Episode, layers: Layers, pairs: IntArray, losses:
 def first_difference(table: FloatArray, pairs: IntArray, losses: FloatArray) -> int:
     """First layer in which the loss of the visited pair is not that of the table, or -1."""
     for h in range(pairs.size):
-        if not abs(table[pairs[h]] - losses[h]) <= 1e-9:
+        if abs(table[pairs[h]] - losses[h]) > 1e-9:  # a loss that was not seen is NaN, and differs from nothing
             return h
     return -1
 
@@ -230,10 +268,12 @@ def index_pairs(
     possible: NDArray[np.bool_],
     offsets: IntArray,
 ) -> int:
-    """Flat indices of the visited pairs; -1, or 4 h + (0 state, 1 action, 2 loss, 3 transition) of the first error.
+    """Flat indices of the visited pairs; 4 h + (0 state, 1 action, 2 loss, 3 transition) of the first error.
 
-    An empty ``possible`` rules nothing out, and the last transition always leads to the end.
+    Without one, -1 if all losses were seen and -2 if some are NaN.  An empty ``possible`` rules nothing out, and the
+    last transition always leads to the end.
     """
+    sound = -1
     for h in range(states.size):
         if not 0 <= states[h] < sizes[h]:
             return 4 * h
@@ -241,7 +281,9 @@ def index_pairs(
             break
         if not 0 <= actions[h] < n_actions:
             return 4 * h + 1
-        if not 0.0 <= losses[h] <= 1.0:
+        if np.isnan(losses[h]):
+            sound = -2
+        elif not 0.0 <= losses[h] <= 1.0:
             return 4 * h + 2
         pairs[h] = pair_offsets[h] + states[h] * n_actions + actions[h]
     if possible.size > 0:
@@ -249,7 +291,7 @@ def index_pairs(
             pair = states[h] * n_actions + actions[h]
             if not possible[offsets[h] + pair * sizes[h + 1] + states[h + 1]]:
                 return 4 * h + 3
-    return -1
+    return sound
 
 
 @kernel

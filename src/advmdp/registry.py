@@ -24,8 +24,10 @@ _PLURALS = {"adversary": "adversaries", "natural losses": "natural_losses"}
 class Registry(Generic[T]):
     """A table from names to the functions or classes that build what is named."""
 
-    def __init__(self, kind: str, positional: int) -> None:
+    def __init__(self, kind: str, positional: int, hidden: tuple[str, ...] = ()) -> None:
         self.kind = kind
+        # Arguments that are no options: what every entry may take, and no spec can say.
+        self._hidden = hidden
         self.group = f"advmdp.{_PLURALS.get(kind, kind + 's')}"
         # Arguments that come before the options of an entry.
         self._positional = positional
@@ -70,7 +72,8 @@ class Registry(Generic[T]):
     def options(self, name: str) -> dict[str, Any]:
         """The options of an entry with their defaults (``inspect.Parameter.empty`` where required)."""
         parameters = list(inspect.signature(self.get(name)).parameters.values())
-        return {p.name: p.default for p in parameters[self._positional :] if p.kind is not p.VAR_KEYWORD}
+        own = (p for p in parameters[self._positional :] if p.kind is not p.VAR_KEYWORD)
+        return {p.name: p.default for p in own if p.name not in self._hidden}
 
     def make(self, name: str, *arguments: Any, **options: Any) -> Any:
         """Build what is named; an unknown or missing option is an error that names the valid ones."""
@@ -78,7 +81,7 @@ class Registry(Generic[T]):
         known = self.options(name)
         takes_any = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(entry).parameters.values())
         for option in options:
-            if option not in known and not takes_any:
+            if option not in known and option not in self._hidden and not takes_any:
                 raise InvalidSpecError(
                     f"{self.kind} {name!r} has no option {option!r}; it has: {', '.join(known) or 'none'}"
                 )
@@ -104,7 +107,7 @@ def _origin(entry: Any) -> tuple[str, str]:
 
 worlds: Registry[Callable[..., Any]] = Registry("world", positional=0)
 adversaries: Registry[Callable[..., Any]] = Registry("adversary", positional=2)
-learners: Registry[Callable[..., Any]] = Registry("learner", positional=2)
+learners: Registry[Callable[..., Any]] = Registry("learner", positional=2, hidden=("start", "watch"))
 
 #: What a kind of world costs by nature, under the name that its :class:`advmdp.scene.Scene` gives.
 natural_losses: Registry[Callable[..., Any]] = Registry("natural losses", positional=2)

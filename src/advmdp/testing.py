@@ -7,8 +7,10 @@
 
 from __future__ import annotations
 
+import inspect
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from advmdp.adversaries import make_adversary
-from advmdp.episodes import Episode, play
-from advmdp.errors import InvalidEpisodeError
+from advmdp.episodes import CheckedEpisode, Episode, play
+from advmdp.errors import InvalidEpisodeError, InvalidSpecError
 from advmdp.experiments import run
 from advmdp.layered import FloatArray, LayeredMDP
 from advmdp.learners import Learner, load_learner
@@ -36,7 +38,10 @@ def check_learner(factory: Factory, *, mdp: LayeredMDP | None = None, episodes: 
     more equal twenty; :func:`advmdp.run` reports the loss of the policies that were played; a bandit learner does not
     look at losses of pairs that it did not visit; saving and loading in between changes nothing, bit for bit; an
     update that fails in the middle, episodes that cannot have happened, and repeated or skipped ones, leave the
-    learner as it was.
+    learner as it was; losses that are told late, but before the next update, give what telling them at once gives;
+    what a learner cannot use (missing losses, losses of all actions, logged transitions, a start policy) is refused
+    and changes nothing, and what it can use leaves it with a policy, and a file that loads.  An exception of the
+    learner's own becomes a :class:`ConformanceError` too.
 
     Parameters
     ----------
@@ -62,6 +67,10 @@ def check_learner(factory: Factory, *, mdp: LayeredMDP | None = None, episodes: 
     _check_save_and_load(bench, history)
     _check_failing_update(bench)
     _check_rejections(bench)
+    _check_late_losses(bench)
+    _check_missing_losses(bench)
+    _check_what_it_cannot_use(bench)
+    _check_start(bench)
 
 
 class ConformanceError(AssertionError):
@@ -93,9 +102,15 @@ class _Bench:
         """Play some episodes; the policy after each of them."""
         history = []
         for k in range(start, stop):
-            learner.update(self.episode(learner, k))
+            self.tell(learner, self.episode(learner, k))
             history.append(self.policy(learner))
         return history
+
+    def tell(self, learner: Learner, episode: Episode) -> None:
+        try:
+            learner.update(episode)
+        except Exception as error:
+            raise ConformanceError(f"episode {episode.index}: the update raised {error!r}") from error
 
     def policy(self, learner: Learner) -> FloatArray:
         try:
@@ -108,7 +123,9 @@ class _Bench:
 
 def _check_attributes(bench: _Bench) -> None:
     learner = bench.learner()
-    _require(learner.feedback in ("bandit", "full"), f"feedback is {learner.feedback!r}, should be 'bandit' or 'full'")
+    levels = ("bandit", "actions", "full")
+    _require(learner.feedback in levels, f"feedback is {learner.feedback!r}, should be one of {levels}")
+    _require(learner.certificate >= 0.0, f"certificate is {learner.certificate}, should be a number >= 0")
     _require(learner.episodes_seen == 0, "a new learner has seen episodes")
     action = learner.act(0, 0)
     _require(
@@ -152,7 +169,7 @@ def _check_feedback(bench: _Bench, history: list[FloatArray]) -> None:
         return
     seen = []
     for k in range(bench.episodes):
-        learner.update(replace(bench.episode(learner, k), loss_table=None))
+        bench.tell(learner, replace(bench.episode(learner, k), loss_table=None))
         seen.append(bench.policy(learner))
     _require(_equal(seen, history), "a bandit learner looks at losses of pairs that it did not visit")
 
@@ -209,23 +226,20 @@ def _check_save_and_load(bench: _Bench, history: list[FloatArray]) -> None:
 
 
 def _check_failing_update(bench: _Bench) -> None:
-    """An update that fails at its very end, when the new policy is put in place, must leave no trace."""
+    """An update that fails at its very end, when the new state is there, must leave no trace."""
     learner = bench.learner()
     bench.play(learner, 0, 2)
-    before = _snapshot(learner)
+    episode, before, learn = bench.episode(learner, 2), _snapshot(learner), learner._learn
 
-    def fail(flat: FloatArray) -> None:
+    def fail(state: Any, checked: CheckedEpisode) -> None:
+        learn(state, checked)
         raise _InjectedFailure
 
-    learner._set_policy = fail  # type: ignore[method-assign]
-    failed = False
-    try:
-        learner.update(bench.episode(learner, 2))
-    except _InjectedFailure:
-        failed = True
-    del learner._set_policy
-    if failed:  # a learner whose policy never changes has nothing that could fail
-        _require(_snapshot(learner) == before, "an update that failed in the middle changed the learner")
+    learner._learn = fail  # type: ignore[method-assign, assignment]
+    with suppress(_InjectedFailure):
+        learner.update(episode)
+    del learner._learn
+    _require(_snapshot(learner) == before, "an update that failed in the middle changed the learner")
 
 
 class _InjectedFailure(Exception):
@@ -237,14 +251,113 @@ def _check_rejections(bench: _Bench) -> None:
     bench.play(learner, 0, 2)
     before = _snapshot(learner)
     for what, episode in impossible_episodes(bench.mdp, bench.episode(learner, 2)):
-        try:
-            learner.update(episode)
-        except InvalidEpisodeError:
-            pass
-        else:
-            raise ConformanceError(f"an episode with {what} was accepted")
-        _require(_snapshot(learner) == before, f"an episode with {what} changed the learner")
+        _refused(learner, before, lambda episode=episode: learner.update(episode), f"an episode with {what}")  # type: ignore[misc]
     bench.play(learner, 2, 3)
+
+
+def _refused(learner: Learner, before: bytes, call: Callable[[], None], what: str) -> None:
+    try:
+        call()
+    except InvalidEpisodeError:
+        pass
+    except Exception as error:
+        raise ConformanceError(f"{what}: raised {error!r}, should be an InvalidEpisodeError") from error
+    else:
+        raise ConformanceError(f"{what} was accepted")
+    _require(_snapshot(learner) == before, f"{what} changed the learner")
+
+
+def _check_late_losses(bench: _Bench) -> None:
+    """Losses that come before the next update make no difference; the rest is noticed."""
+    prompt, late = bench.learner(), bench.learner()
+    for learner in (prompt, late):
+        bench.play(learner, 0, 2)
+    episode = bench.episode(prompt, 2)
+    bench.tell(prompt, episode)
+    bench.tell(late, replace(episode, losses=None, loss_table=None))
+    bench.policy(late)
+    waiting = _snapshot(late)
+    _refused(late, waiting, lambda: late.tell(1, episode.losses), "losses of an episode that waits for none")
+    _refused(late, waiting, lambda: late.tell(2, [2.0] * bench.mdp.horizon), "a late loss above 1")
+    late = _reloaded(late)
+    if not late.partial:
+        another = replace(bench.episode(prompt, 3), index=3)
+        _refused(late, waiting, lambda: late.update(another), "an episode before the losses of the last one")
+    late.tell(2, episode.losses, episode.loss_table)
+    _require(_snapshot(late) == _snapshot(prompt), "losses that were told before the next update make a difference")
+    _refused(late, _snapshot(late), lambda: late.tell(2, episode.losses), "losses that were told before")
+
+
+def _check_missing_losses(bench: _Bench) -> None:
+    """NaN is refused, or taken; then losses may also come after the next update."""
+    learner = bench.learner()
+    bench.play(learner, 0, 2)
+    episode = bench.episode(learner, 2)
+    losses = np.array(episode.losses)
+    losses[-1] = np.nan
+    unseen = replace(episode, losses=losses)
+    if not learner.partial:
+        _refused(learner, _snapshot(learner), lambda: learner.update(unseen), "an episode with a loss that is NaN")
+        return
+    bench.tell(learner, unseen)
+    bench.tell(learner, replace(bench.episode(learner, 3), losses=None))
+    fourth = bench.episode(learner, 4)
+    bench.tell(learner, fourth)
+    learner.tell(3, [0.5] * bench.mdp.horizon)
+    again = _reloaded(learner)
+    for one in (learner, again):
+        bench.play(one, 5, 6)
+    _require(_snapshot(again) == _snapshot(learner), "saving while late losses wait for an update changes the run")
+
+
+def _check_what_it_cannot_use(bench: _Bench) -> None:
+    """Losses of all actions, and logged transitions: refused without a trace, or used."""
+    learner = bench.learner()
+    bench.play(learner, 0, 2)
+    episode, before = bench.episode(learner, 2), _snapshot(learner)
+    every = [table[state] for table, state in zip(bench.adversary.losses(2), np.asarray(episode.states), strict=False)]
+    told = replace(episode, action_losses=every)
+    if learner.feedback == "bandit":
+        _refused(learner, before, lambda: learner.update(told), "losses of all actions")
+    try:
+        learner.observe_transitions(np.array([episode.states] * 2), np.array([episode.actions] * 2))
+    except InvalidEpisodeError:
+        _require(_snapshot(learner) == before, "logged transitions that were refused changed the learner")
+    bench.policy(learner)
+    impossible = np.full((1, bench.mdp.horizon), bench.mdp.n_actions)
+    states = [np.asarray(episode.states)[: bench.mdp.horizon]]
+    before = _snapshot(learner)
+    _refused(learner, before, lambda: learner.observe_transitions(states, impossible), "a log with an unknown action")
+    again = _reloaded(learner)
+    for one in (learner, again):
+        bench.play(one, 2, 3)
+    _require(_snapshot(again) == _snapshot(learner), "saving after logged transitions changes the run")
+
+
+def _check_start(bench: _Bench) -> None:
+    """A start policy is refused, or a policy to begin with, and saved."""
+    learner = bench.learner()
+    if "start" not in inspect.signature(type(learner)).parameters:
+        return
+    policy = [np.eye(bench.mdp.n_actions)[np.zeros(n, dtype=int)] for n in bench.mdp.layer_sizes[:-1]]
+    arguments = {**learner.get_params(), "seed": bench.seed, "start": policy}
+    try:
+        begun = type(learner)(learner._problem, learner.episodes or None, **arguments)
+    except InvalidSpecError:
+        _require(not learner.takes_start, "takes_start is True, and a start policy is refused")
+        return
+    _require(learner.takes_start, "takes_start is False, and a start policy is accepted")
+    bench.play(begun, 0, 1)
+    again = _reloaded(begun)
+    for one in (begun, again):
+        bench.play(one, 1, 2)
+    _require(_snapshot(again) == _snapshot(begun), "a learner with a start policy goes on differently after loading")
+
+
+def _reloaded(learner: Learner) -> Learner:
+    with tempfile.TemporaryDirectory() as folder:
+        learner.save(Path(folder) / "learner.npz")
+        return load_learner(Path(folder) / "learner.npz")
 
 
 def impossible_episodes(mdp: LayeredMDP, good: Episode) -> list[tuple[str, Episode]]:
@@ -270,7 +383,6 @@ def impossible_episodes(mdp: LayeredMDP, good: Episode) -> list[tuple[str, Episo
         ("a negative action", altered(new_actions=[-1, *actions[1:]])),
         ("a loss above 1", altered(new_losses=[1.5, *losses[1:]])),
         ("a negative loss", altered(new_losses=[-0.1, *losses[1:]])),
-        ("a loss that is NaN", altered(new_losses=[float("nan"), *losses[1:]])),
         ("a loss that is infinite", altered(new_losses=[float("inf"), *losses[1:]])),
         ("a loss that is not a number", altered(new_losses=["high", *losses[1:]])),
         ("a repeated index", altered(step=-1)),

@@ -225,8 +225,8 @@ def test_losses_of_the_wrong_form_are_named(wrong):
 
 def test_a_policy_that_breaks_during_the_run_is_named():
     class Broken(FollowTheLeader):
-        def _learn(self, episode):
-            self._set_policy(np.full(self._layers.n_pairs, 0.9))
+        def _learn(self, state, episode):
+            return state._replace(policy=np.full(self._layers.n_pairs, 0.9))
 
     with pytest.raises(InvalidMDPError, match="policy, layer 0, state 0"):
         run(WORLD, Broken(WORLD, 5), make_adversary("fixed", WORLD, 5), 5)

@@ -20,9 +20,10 @@ def held_up(monkeypatch):
     learner = make_learner("uniform", world, 10)
     inside, go_on = threading.Event(), threading.Event()
 
-    def wait(self, episode):
+    def wait(self, state, episode):
         inside.set()
         assert go_on.wait(10.0)
+        return state
 
     monkeypatch.setattr(Uniform, "_learn", wait)
     episode = Episode([0, 0, 0], [0, 0, 0], [0.5, 0.5, 0.5])

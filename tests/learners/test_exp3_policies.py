@@ -34,7 +34,7 @@ def test_weights_equal_those_recomputed_from_the_whole_history(seed):
         weights = np.exp(-eta * (total - total.min()))
         weights /= weights.sum()
         np.testing.assert_allclose(learner.weights, weights, rtol=1e-10)
-        arm = learner._arm
+        arm = learner._now.state.arm
         for ours, table in zip(learner.policy, learner.policy_number(arm), strict=True):
             np.testing.assert_array_equal(ours, table)
         total[arm] += np.sum(episode.losses) / weights[arm]
@@ -45,8 +45,7 @@ def test_policies_are_drawn_with_their_weights():
     drawn = []
     for seed in range(800):
         learner = make_learner("exp3-policies", TINY, 10, seed=seed)
-        learner._draw(np.log(np.arange(1.0, 9.0)), 1)
-        drawn.append(learner._arm)
+        drawn.append(learner._drawn(np.log(np.arange(1.0, 9.0)), 1).arm)
     np.testing.assert_allclose(np.bincount(drawn, minlength=8) / 800, np.arange(1, 9) / 36, atol=0.04)
 
 

@@ -145,13 +145,13 @@ def test_a_bank_that_makes_no_sense_is_refused(tmp_path):
         pass
     learner.save(path)
     tree = storage.read(path, "learner")
-    state = tree["state"]
+    state, step = tree["state"], tree["state"]["step"]
     for change in (
-        {"base_log_q": state["base_log_q"][1:]},
+        {"base": step["base"][1:]},
         {"log_weights": np.zeros(3)},
-        {"base_log_q": [0.5 * log_q for log_q in state["base_log_q"]]},
+        {"base": [{**base, "log_q": 0.5 * base["log_q"]} for base in step["base"]]},
     ):
-        storage.write(path, "learner", {**tree, "state": {**state, **change}})
+        storage.write(path, "learner", {**tree, "state": {**state, "step": {**step, **change}}})
         with pytest.raises(CorruptCheckpointError, match="does not describe a learner"):
             load_learner(path)
 

@@ -90,7 +90,7 @@ def test_an_index_is_an_integer(index):
         learner.update(Episode([0, 1, 2], [0, 1, 2], [0.1, 0.2, 0.3], index=index))
 
 
-@pytest.mark.parametrize("episodes", [0, -3, 2.5, True, None])
+@pytest.mark.parametrize("episodes", [0, -3, 2.5, True])
 def test_episodes_must_be_a_positive_integer(episodes):
     with pytest.raises(InvalidSpecError, match=r"episodes is .*, should be an integer >= 1"):
         make_learner("uniform", SMALL, episodes)
@@ -101,7 +101,7 @@ def test_an_update_that_fails_inside_leaves_no_trace(monkeypatch):
     losses = make_adversary("fixed", SMALL, 10).losses(0)
     rng = np.random.default_rng(0)
     learner.update(play(SMALL, learner.policy, losses, rng))
-    before, policy = learner._total.copy(), learner.policy
+    before, policy = learner._now.state.total.copy(), learner.policy
 
     def failing(total):
         raise RuntimeError("solver failed")
@@ -111,32 +111,13 @@ def test_an_update_that_fails_inside_leaves_no_trace(monkeypatch):
         learner.update(play(SMALL, learner.policy, losses, rng))
     assert learner.episodes_seen == 1
     assert learner.policy is policy
-    np.testing.assert_array_equal(learner._total, before)
+    np.testing.assert_array_equal(learner._now.state.total, before)
 
 
-def test_an_update_that_fails_after_drawing_gives_the_draws_back():
-    class Drawing(type(make_learner("uniform", SMALL, 10))):
-        """Draws in every update, and fails in some."""
-
-        drawn, fails = (), False
-
-        def _learn(self, episode):
-            self.drawn = (*self.drawn, *self._rng.random(3))
-            if self.fails:
-                raise RuntimeError("solver failed")
-
-    losses = make_adversary("fixed", SMALL, 10).losses(0)
-    steady, shaken = Drawing(SMALL.model, 10), Drawing(SMALL.model, 10)
-    episode = play(SMALL, steady.policy, losses, np.random.default_rng(0))
-    for _ in range(3):
-        steady.update(episode)
-        Drawing.fails = True
-        with pytest.raises(RuntimeError, match="solver failed"):
-            shaken.update(episode)
-        Drawing.fails = False
-        shaken.update(episode)
-        assert shaken.drawn == steady.drawn
-    assert [shaken.act(0, 0) for _ in range(20)] == [steady.act(0, 0) for _ in range(20)]
+def test_a_learner_that_needs_the_number_of_episodes_says_so():
+    with pytest.raises(InvalidSpecError, match="learner 'vlsuob-reps' needs the number of episodes"):
+        make_learner("vlsuob-reps", SMALL)
+    assert make_learner("vlsuob-reps-anytime", SMALL).episodes_seen == 0
 
 
 class Alternating(Adversary):

@@ -204,7 +204,7 @@ def test_a_checkpoint_that_makes_no_sense_is_refused(name, tmp_path):
     path = tmp_path / "learner.npz"
     make_learner(name, TINY, 5).save(path)
     tree = storage.read(path, "learner")
-    for change in ({"log_q": tree["state"]["log_q"] * 0.5}, {"loss_estimate": np.ones(2)}):
+    for change in ({"step": {"log_q": tree["state"]["step"]["log_q"] * 0.5}}, {"loss_estimate": np.ones(2)}):
         storage.write(path, "learner", {**tree, "state": {**tree["state"], **change}})
         with pytest.raises(CorruptCheckpointError, match="does not describe a learner"):
             load_learner(path)

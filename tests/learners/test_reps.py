@@ -21,9 +21,13 @@ from advmdp import (
     storage,
 )
 from advmdp.confidence import KnownKernels
+from advmdp.confidence.known import NothingKept
 from advmdp.episodes import play
-from advmdp.learners.reps import RepsLearner
-from advmdp.solvers import lower_occupancy, mirror_descent_step, reference, upper_occupancy
+from advmdp.learners.options import StepOptions
+from advmdp.learners.parts.losses import UpperOccupancy
+from advmdp.learners.parts.steps import MirrorDescent
+from advmdp.learners.reps import Parts, RepsLearner
+from advmdp.solvers import lower_occupancy, reference, upper_occupancy
 from advmdp.theory import bounds
 from tests.test_registry import Secretive
 
@@ -92,10 +96,10 @@ def check_against_history(learner, history):
         np.testing.assert_allclose(learner.estimate.grams[h], gram, atol=1e-10)
         np.testing.assert_allclose(learner.estimate.centres[h], np.linalg.solve(gram, target), atol=1e-10)
         radius = learner.radius_scale * expected_radius(learner, k, np.linalg.slogdet(gram)[1], lam)
-        if learner.geometry == "ellipsoid" and learner._enlargement == 1.0:
+        if learner.geometry == "ellipsoid" and learner._now.state.enlargement == 1.0:
             assert learner.confidence_set.radius[h] == pytest.approx(radius, rel=1e-10)
             np.testing.assert_allclose(learner.confidence_set.grams[h], gram, atol=1e-10)
-        assert learner.radii[h] == pytest.approx(learner._enlargement * radius, rel=1e-10)
+        assert learner.radii[h] == pytest.approx(learner._now.state.enlargement * radius, rel=1e-10)
 
 
 def check_against_conic_solver(name, options, episodes, every):
@@ -106,7 +110,7 @@ def check_against_conic_solver(name, options, episodes, every):
     history = []
     for k in range(episodes):
         q, policy, before = learner.q, learner.policy, learner.confidence_set
-        kernels = [table.copy() for table in learner._kernels] if learner.entropy == "triples" else None
+        kernels = learner._now.state.step.kernels
         told = play(TINY, policy, losses.losses(k), rng, index=k)
         learner.update(told)
         history.append(told)
@@ -171,7 +175,7 @@ def test_the_imaginary_next_state_does_not_depend_on_the_real_one():
         for episode in ([0, 1, 2], [0, 0, 1]):
             learner.update(Episode(episode, [1, 0, 1], [0.5] * 3))
         learner.update(Episode([0, 1, last], [0, 1, 0], [0.5] * 3))
-        moments.append(learner._estimator.sums.moments[1])
+        moments.append(learner._now.state.data.sums.moments[1])
     assert all(np.array_equal(moments[0], other) for other in moments[1:])
 
 
@@ -197,18 +201,10 @@ def test_the_set_of_the_main_text_would_break_the_bound():
     """Mirror steps over P_k instead of P_{k+1} leave q_{k+1} above u_{k+1} somewhere: the reason for E1."""
 
     class Printed(type(make_learner("vlsuob-reps", TINY, 1))):
-        def _learn(self, episode):
-            before, log_q = self._set, self._log_q
-            super()._learn(episode)
-            step = mirror_descent_step(
-                before,
-                self._layers.split(np.exp(log_q)),
-                self.loss_estimate,
-                self.step_size,
-                log_q=self._layers.split(log_q),
-                kernels=self._kernels,
-            )
-            self._take(step)
+        def _learn(self, state, episode):
+            learned = super()._learn(state, episode)
+            step = self.parts.step.advance(state.step, state.set, learned.loss_estimate, state.k)
+            return learned._replace(step=step, policy=step.policy)
 
     excess = 0.0
     for seed in range(4):
@@ -237,27 +233,22 @@ def test_with_known_kernels_it_is_bandit_o_reps():
 
     class Known(RepsLearner):
         name = "known"
+        Options = StepOptions
 
-        def __init__(self, mdp, episodes):
-            self.truth = KnownKernels(mdp.kernels)
-            super().__init__(mdp.model, episodes, eta=None, gamma=0.0, zeta=0.05, entropy="pairs", seed=0)
+        def _parts(self):
+            self._tune(eta=bounds.step_size(*self._sizes(), 0.05), gamma=0.0)
+            return Parts(
+                NothingKept(),
+                lambda data: truth,
+                UpperOccupancy(lambda k: 0.0),
+                MirrorDescent(self._problem, lambda k: self.step_size),
+            )
 
-        def _empty_estimator(self):
-            return None
+        def _first_set(self):
+            return truth
 
-        def _estimator_with(self, episode):
-            return None
-
-        def _set_of(self, estimator, k):
-            return self.truth
-
-        def _estimator_tree(self):
-            return {}
-
-        def _estimator_from(self, tree):
-            return None
-
-    learner = Known(TINY, 30)
+    truth = KnownKernels(TINY.kernels)
+    learner = Known(TINY.model, 30)
     log_q, last, occupied = [np.log(table) for table in learner.q], None, None
     for k, episode in enumerate(episodes_of(learner, TINY, 30)):
         if last is not None:
@@ -266,9 +257,7 @@ def test_with_known_kernels_it_is_bandit_o_reps():
             for h, (s, a) in enumerate(zip(last.states, last.actions, strict=True)):
                 lhat[h][s, a] = last.losses[h] / occupied[h][s, a]
             if k > 1:
-                o_reps = reference.mirror_step(
-                    learner.truth, [np.exp(table) for table in log_q], lhat, learner.step_size
-                )
+                o_reps = reference.mirror_step(truth, [np.exp(table) for table in log_q], lhat, learner.step_size)
                 for ours, theirs in zip(learner.q, o_reps.q, strict=True):
                     np.testing.assert_allclose(ours, theirs, atol=1e-5)
             for ours, true in zip(learner.q, occupancy.occupancy_measure(TINY, learner.policy), strict=True):
@@ -353,17 +342,17 @@ def saved_tree(name, path):
 
 
 NONSENSE_STATES = {
-    "negative moments": ("vlsuob-reps", lambda s: s["estimator"].update(moments=-s["estimator"]["moments"])),
-    "moments that are NaN": ("lsuob-reps", lambda s: s["estimator"].update(moments=s["estimator"]["moments"] * np.nan)),
-    "a layer too many": ("vlsuob-reps", lambda s: s["estimator"].update(targets=np.zeros((9, 2)))),
-    "log q too short": ("vlsuob-reps", lambda s: s.update(log_q=s["log_q"][1:])),
-    "log q that is NaN": ("vlsuob-reps", lambda s: s.update(log_q=s["log_q"] * np.nan)),
-    "log q of no measure": ("vlsuob-reps", lambda s: s.update(log_q=0.0 * s["log_q"])),
-    "a warm start that is NaN": ("vlsuob-reps", lambda s: s.update(warm={"chi": np.array([np.nan])})),
+    "negative moments": ("vlsuob-reps", lambda s: s["data"].update(moments=-s["data"]["moments"])),
+    "moments that are NaN": ("lsuob-reps", lambda s: s["data"].update(moments=s["data"]["moments"] * np.nan)),
+    "a layer too many": ("vlsuob-reps", lambda s: s["data"].update(targets=np.zeros((9, 2)))),
+    "log q too short": ("vlsuob-reps", lambda s: s["step"].update(log_q=s["step"]["log_q"][1:])),
+    "log q that is NaN": ("vlsuob-reps", lambda s: s["step"].update(log_q=s["step"]["log_q"] * np.nan)),
+    "log q of no measure": ("vlsuob-reps", lambda s: s["step"].update(log_q=0.0 * s["step"]["log_q"])),
+    "a warm start that is NaN": ("vlsuob-reps", lambda s: s["step"].update(warm={"chi": np.array([np.nan])})),
     "a count in words": ("vlsuob-reps", lambda s: s.update(empty_sets="many")),
-    "counts of another shape": ("uob-reps", lambda s: s["estimator"].update(transitions=[np.zeros((9, 9, 9))] * 2)),
-    "counts below zero": ("uob-reps", lambda s: s["estimator"]["transitions"][0].__isub__(5.0)),
-    "kernels that are none": ("uob-reps", lambda s: s.update(kernels=[np.zeros((1, 2, 2))])),
+    "counts of another shape": ("uob-reps", lambda s: s["data"].update(transitions=[np.zeros((9, 9, 9))] * 2)),
+    "counts below zero": ("uob-reps", lambda s: s["data"]["transitions"][0].__isub__(5.0)),
+    "kernels that are none": ("uob-reps", lambda s: s["step"].update(kernels=[np.zeros((1, 2, 2))])),
 }
 
 
@@ -408,7 +397,7 @@ def coverage(name, options, runs, episodes):
                 continue
             estimate = learner.estimate
             # The radius that was asked for: an empty set is enlarged, which would hide that it was too small.
-            for h, radius in enumerate(learner.radii / learner._enlargement):
+            for h, radius in enumerate(learner.radii / learner._now.state.enlargement):
                 error = world.theta[h] - estimate.centres[h]
                 outside = outside or np.sqrt(error @ estimate.grams[h] @ error) > radius
         missed += outside

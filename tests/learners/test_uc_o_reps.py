@@ -189,7 +189,7 @@ def check_against_slow_learner(name, options, seed, episodes):
 
 def compare(learner, slow):
     for h, theirs in enumerate(slow.w):
-        ours = learner.q[h][:, :, None] * learner._kernels[h]
+        ours = learner.q[h][:, :, None] * learner._now.state.step.kernels[h]
         np.testing.assert_allclose(ours, theirs, atol=TOLERANCE)
 
 
@@ -209,7 +209,7 @@ def test_long_runs_equal_a_slow_reference_that_keeps_its_own_state(name, options
 def test_the_kernel_of_the_iterate_is_in_its_set(name, options):
     learner = make_learner(name, WORLD, 80, **options)
     for _ in episodes_of(learner, WORLD, 80):
-        assert learner.confidence_set.contains(learner._kernels, 1e-7)
+        assert learner.confidence_set.contains(learner._now.state.step.kernels, 1e-7)
         assert learner.empty_sets == 0
 
 

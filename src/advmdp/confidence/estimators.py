@@ -76,8 +76,14 @@ class AllNextStates(RidgeSums):
     Lambda_h = sum_i sum_{s'} phi(s' | s_i, a_i) phi(s' | s_i, a_i)' + lambda I,  b_h = sum_i phi(s_{i+1} | s_i, a_i).
     """
 
-    def add(self, model: LinearMixtureModel, states: IntArray, actions: IntArray) -> Self:
-        """The sums with one more episode: states and actions of shape (H,)."""
+    def add(
+        self,
+        model: LinearMixtureModel,
+        states: IntArray,
+        actions: IntArray,
+        estimate: RidgeEstimate | None = None,
+    ) -> Self:
+        """The sums with one more episode: states and actions of shape (H,); the estimate in force is not needed."""
         moments, targets = self.moments.copy(), self.targets.copy()
         layers = model.layers
         add_all(*model.flat_features, layers.size_array, layers.n_actions, states, actions, moments, targets)
@@ -134,6 +140,13 @@ class EpochCounts:
     #: The same at the beginning of the current epoch.
     at_epoch: tuple[FloatArray, ...]
     epoch: int = 1
+    #: How many of the episodes were read in logs.
+    logged: int = 0
+
+    @property
+    def version(self) -> int:
+        """What sets are made from changes with this number."""
+        return self.epoch
 
     @classmethod
     def empty(cls, layer_sizes: Sequence[int], n_actions: int) -> Self:
@@ -141,7 +154,7 @@ class EpochCounts:
         zeros = tuple(np.zeros((n, n_actions, m)) for n, m in itertools.pairwise(layer_sizes[:-1]))
         return cls(zeros, zeros)
 
-    def add(self, states: IntArray, actions: IntArray) -> Self:
+    def add(self, states: IntArray, actions: IntArray, logged: bool = False) -> Self:
         """The counts with one more episode; the epoch changes where a visited pair has doubled."""
         transitions = []
         doubled = False
@@ -151,7 +164,7 @@ class EpochCounts:
             counts[s, a, states[h + 1]] += 1.0
             transitions.append(counts)
             doubled = doubled or bool(counts[s, a].sum() >= max(1.0, 2.0 * then[s, a].sum()))
-        counted = replace(self, transitions=tuple(transitions))
+        counted = replace(self, transitions=tuple(transitions), logged=self.logged + logged)
         if not doubled:
             return counted
         return replace(counted, at_epoch=counted.transitions, epoch=self.epoch + 1)
@@ -170,6 +183,7 @@ class EpochCounts:
             "transitions": list(self.transitions),
             "at_epoch": list(self.at_epoch),
             "epoch": self.epoch,
+            "logged": self.logged,
         }
 
 

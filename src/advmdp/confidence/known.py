@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,6 +15,7 @@ from advmdp.confidence.base import (
     reachable_states,
     row_tables,
 )
+from advmdp.layered import IntArray, LayeredMDP
 
 
 class KnownKernels(ConfidenceSet):
@@ -42,3 +43,40 @@ class KnownKernels(ConfidenceSet):
             bool(np.all(np.abs(row - known)[reached] <= tolerance))
             for row, known, reached in zip(rows, self.kernels, self.reachable, strict=False)
         )
+
+
+class Nothing(NamedTuple):
+    """What is kept of the data."""
+
+    version: int = 0
+
+
+class NothingKept:
+    """An estimator that keeps nothing."""
+
+    def empty(self) -> Nothing:
+        """Before the first episode."""
+        return Nothing()
+
+    def add(self, data: Nothing, states: IntArray, actions: IntArray, logged: bool = False) -> Nothing:
+        """With one more episode: the same."""
+        return data
+
+    def tree(self, data: Nothing) -> dict[str, Any]:
+        """For a checkpoint."""
+        return {}
+
+    def restore(self, tree: dict[str, Any]) -> Nothing:
+        """The inverse of :meth:`tree`."""
+        return Nothing()
+
+
+class KnownTransition:
+    """The set {P} of the true kernels."""
+
+    def __init__(self, mdp: LayeredMDP) -> None:
+        self.truth = KnownKernels(mdp.kernels)
+
+    def __call__(self, data: Nothing) -> KnownKernels:
+        """The truth, whatever the data."""
+        return self.truth

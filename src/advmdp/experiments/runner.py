@@ -392,10 +392,12 @@ def proved_bound(learner: Learner, episodes: int, oblivious: bool = True) -> flo
     own = learner.regret_bound(episodes)
     if not np.isnan(own) or episodes != learner.episodes or learner.name not in learners.names():
         return own
+    if learner.start is not None:  # it enters the bound: docs/learners.md
+        return own
     options = learner.get_params()
     # The failure probability is an argument of the bound, and the simplex of weights only makes sets smaller.
     for name, default in learners.options(learner.name).items():
-        if name not in ("seed", "zeta", "simplex") and options[name] != default:
+        if name in options and name not in ("zeta", "simplex") and options[name] != default:
             return own
     problem = learner._problem
     sizes = (problem.n_states, problem.n_actions, problem.horizon, episodes, getattr(problem, "dim", 1))

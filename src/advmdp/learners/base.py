@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import os
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from advmdp import storage
-from advmdp._checks import integer
+from advmdp._checks import float_array, integer
+from advmdp._late import Ledger, late_tree, restored_late
 from advmdp.confidence.misspecification import LEVEL, Misspecification, MixtureEvidence
-from advmdp.episodes import CheckedEpisode, Episode, check_episode, draw
+from advmdp.episodes import CheckedEpisode, Episode, check_episode, draw, full_table
 from advmdp.errors import ConcurrentUseError, CorruptCheckpointError, InvalidEpisodeError, InvalidSpecError
 from advmdp.layered import (
     FloatArray,
+    IntArray,
     LayeredMDP,
     Layers,
     LinearMixtureModel,
@@ -25,41 +29,100 @@ from advmdp.layered import (
     problem_from_tree,
     problem_tree,
 )
+from advmdp.learners.options import NoOptions
 from advmdp.occupancy import check_policy
 from advmdp.registry import learners
-from advmdp.seeding import Stream, generator
+from advmdp.seeding import IndexedGenerator, Stream, generator
+
+#: Arguments of every learner, beside the options of its own.
+COMMON = ("start", "watch", "seed")
+#: Recognised by its identity, so that it costs an update nothing.
+NOTHING_LATE = Ledger()
+
+
+class Moment(NamedTuple):
+    """All that changes in the life of a learner; an update builds a new one and then puts it in place."""
+
+    #: The algorithm's own: see :meth:`Learner._begin`.
+    state: Any
+    watch: MixtureEvidence | None
+    seen: int = 0
+    skipped: int = 0
+    #: Episodes of which only the transitions were observed.
+    logged: int = 0
+    #: Losses that are to come, or came late.
+    ledger: Ledger = NOTHING_LATE
+    #: The state before the last episode, and that episode, while its losses may still come.
+    last: tuple[Any, CheckedEpisode] | None = None
 
 
 class Learner(ABC):
     """An online learner, used by ask and tell: take :attr:`policy`, play an episode, call :meth:`update`.
 
-    A subclass sets the class attributes, computes its first policy in the constructor, and defines
-    :meth:`_learn` and, if it has state beyond its policy, :meth:`_state` and :meth:`_set_state`.  ``_learn``
-    replaces arrays, it does not write into them: then an update that fails leaves no trace.
+    A subclass declares the class attributes and its options, and defines :meth:`_begin` and :meth:`_learn`.  What it
+    knows is a *state*: a named tuple of arrays, numbers and other values, with a field ``policy``.  ``_learn`` builds
+    the next state and changes nothing, so that an update happens whole or not at all.
 
     Parameters
     ----------
     problem
         The model (the world itself for learners with known transition).
     episodes
-        K, the number of episodes that the constants of the learner are made for.
+        K, the number of episodes that the constants of the learner are made for; None where it needs none.
+    start
+        A policy to begin with, a list over layers of ``(S_h, A)``, for learners that can.
+    watch
+        Whether to test the mixture model while learning (:meth:`misspecification`); by default, if the learner
+        assumes one.
     seed
         Of the learner's own random stream, from which :meth:`act` draws.
     """
 
     #: The name in the registry.
     name: ClassVar[str]
-    #: What it sees of the losses: those of visited pairs, or all.
-    feedback: ClassVar[Literal["bandit", "full"]] = "bandit"
+    #: The options, a frozen dataclass with keyword arguments; each is an attribute of the learner too.
+    Options: ClassVar[type] = NoOptions
+    #: The most that it uses of the losses: those of visited pairs, those of all actions there, or the whole table.
+    feedback: ClassVar[Literal["bandit", "actions", "full"]] = "bandit"
+    #: Whether it can do with a part of them: losses that were not seen (NaN), or that come after the next update.
+    partial: ClassVar[bool] = False
     #: Whether it is given the kernels.
     transition: ClassVar[Literal["known", "unknown"]] = "unknown"
     #: The least model that it needs.
     needs: ClassVar[type[TabularModel]] = TabularModel
+    #: Whether its constants are made for a number of episodes, which must then be given.
+    needs_episodes: ClassVar[bool] = True
+    #: Whether it can begin with a given policy.
+    takes_start: ClassVar[bool] = False
     #: One line on what the implementation was checked against, for the learner table.
     status: ClassVar[str] = ""
 
-    def __init__(self, problem: TabularModel | LayeredMDP, episodes: int, *, seed: int = 0) -> None:
-        integer(episodes, "episodes", 1, InvalidSpecError)
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        if cls.__init__ is Learner.__init__:  # the options are declared once: the signature follows
+            own = inspect.signature(cls.Options).parameters.values()
+            parameters = inspect.signature(Learner.__init__).parameters
+            order = [parameters[name] for name in ("problem", "episodes")], [parameters[name] for name in COMMON]
+            signature = inspect.Signature([*order[0], *own, *order[1]])
+        else:
+            signature = inspect.signature(cls.__init__)
+            signature = signature.replace(parameters=list(signature.parameters.values())[1:])
+        cls.__signature__ = signature  # type: ignore[attr-defined]
+
+    def __init__(
+        self,
+        problem: TabularModel | LayeredMDP,
+        episodes: int | None = None,
+        *,
+        start: Sequence[ArrayLike] | None = None,
+        watch: bool | None = None,
+        seed: int = 0,
+        **options: Any,
+    ) -> None:
+        if episodes is not None:
+            integer(episodes, "episodes", 1, InvalidSpecError)
+        elif self.needs_episodes:
+            raise InvalidSpecError(f"learner {self.name!r} needs the number of episodes: its constants are made for it")
         if self.transition == "known" and not isinstance(problem, LayeredMDP):
             raise InvalidSpecError(
                 f"learner {self.name!r} knows the transition: it needs an MDP, not a {type(problem).__name__}"
@@ -68,47 +131,107 @@ class Learner(ABC):
             raise InvalidSpecError(
                 f"learner {self.name!r} needs a {self.needs.__name__}, not a {type(problem).__name__}"
             )
-        self._problem = problem
+        self._problem: Any = problem
         self._layers: Layers = problem.layers
-        self.episodes = int(episodes)
+        #: K; 0 where none was given.
+        self.episodes = int(episodes or 0)
         self.seed = seed
-        #: Episodes learned from, and those that were played without.
-        self.episodes_seen = 0
-        self.skipped = 0
         self._generator = generator(seed, Stream.LEARNER)
-        # Where an update found the random stream, if it draws from it.
-        self._random_before: Any = None
-        self._evidence: MixtureEvidence | None = None
-        if isinstance(problem, LinearMixtureModel) and issubclass(self.needs, LinearMixtureModel):
-            self._evidence = MixtureEvidence.empty(problem)
-        self._flat_policy = np.empty(0)
-        self._policy: tuple[FloatArray, ...] | None = None
+        #: For random numbers inside :meth:`_learn`: ``at(k)`` is the stream of episode k, whatever was drawn before.
+        self._draws = IndexedGenerator(seed, Stream.LEARNER)
+        self.start = None if start is None else self._checked_start(start)
+        self.options: Any = self.Options(**options)
+        for field in dataclasses.fields(self.Options):
+            setattr(self, field.name, getattr(self.options, field.name))
+        self._split_policy: tuple[FloatArray, tuple[FloatArray, ...]] | None = None
+        self._compose()
+        self._now = Moment(self._begin(), self._watcher(watch))
+
+    def _checked_start(self, start: Sequence[ArrayLike]) -> FloatArray:
+        if not self.takes_start:
+            able = [name for name in learners.names() if getattr(learners.get(name), "takes_start", False)]
+            raise InvalidSpecError(f"learner {self.name!r} takes no start policy; these do: {', '.join(able)}")
+        flat = self._layers.flatten(start, "start")
+        check_policy(self._layers, flat)
+        return flat
+
+    def _watcher(self, wanted: bool | None) -> MixtureEvidence | None:
+        model = self._problem.model
+        mixture = isinstance(model, LinearMixtureModel)
+        if wanted and not mixture:
+            raise InvalidSpecError(f"watch=True tests a mixture model, and {self._problem!r} is none")
+        if wanted is None:
+            wanted = mixture and issubclass(self.needs, LinearMixtureModel)
+        self.watch = bool(wanted)
+        return MixtureEvidence.empty(model) if wanted else None
+
+    # --------------------------------------------------------------------------- for authors
+
+    def _compose(self) -> None:  # noqa: B027 (to be overridden where there is something to choose)
+        """Choose the parts: set attributes that never change again.  Options are in place."""
+
+    @abstractmethod
+    def _begin(self) -> Any:
+        """The state before the first episode, a named tuple with a flat ``policy`` (:class:`advmdp.layered.Layers`)."""
+
+    @abstractmethod
+    def _learn(self, state: Any, episode: CheckedEpisode) -> Any:
+        """The state after one more episode, which was played with ``state.policy``.  Nothing may be changed in place.
+
+        Learners with ``partial`` meet losses that are NaN, and take ``episode.late`` into account.
+        """
+
+    def _observe(self, state: Any, states: IntArray, actions: IntArray) -> Any:
+        """The state with the transitions of n logged episodes, arrays (n, H); their losses are unknown."""
+        known = self.transition == "known"
+        why = "it is given the kernels" if known else "it keeps no estimate that they could improve"
+        raise InvalidEpisodeError(f"learner {self.name!r} cannot use logged transitions: {why}")
+
+    def _weights(self, state: Any, episode: CheckedEpisode) -> FloatArray:
+        """What to remember of the visited pairs for losses that come late, H numbers: see :class:`LateLosses`."""
+        return np.zeros(episode.pairs.size)
+
+    def _tree(self, state: Any) -> dict[str, Any]:
+        """A state as a tree for :mod:`advmdp.storage`, its policy apart."""
+        return {name: value for name, value in state._asdict().items() if name != "policy"}
+
+    def _restore(self, tree: dict[str, Any], policy: FloatArray) -> Any:
+        """The inverse of :meth:`_tree`; ValueError where it makes no sense.
+
+        This one is for states of finite arrays and numbers, which keep the shape that they have at the beginning.
+        """
+        like = self._begin()
+        values: dict[str, Any] = {}
+        for name, value in tree.items():
+            model = getattr(like, name)
+            if isinstance(model, np.ndarray):
+                values[name] = array = np.array(float_array(value, name, ValueError))
+                if array.shape != model.shape or not np.isfinite(array).all():
+                    raise ValueError(f"{name} of shape {array.shape}: wrong shape, or entries that are not finite")
+            elif isinstance(model, int):
+                values[name] = integer(value, name, 0, ValueError)
+            elif isinstance(model, float) and isinstance(value, float):
+                values[name] = value
+            else:
+                raise ValueError(f"{name} is {value!r}")
+        return type(like)(policy=policy, **values)
+
+    # ------------------------------------------------------------------------------ ask
 
     @property
     def policy(self) -> Sequence[FloatArray]:
         """The policy for the next episode: ``(S_h, A)`` for each layer, read-only, rows summing to one."""
-        if self._policy is None:  # made when it is asked for: a run is content with the flat one
-            self._policy = tuple(self._layers.split(self._flat_policy))
-        return self._policy
+        flat = self.flat_policy
+        if self._split_policy is None or self._split_policy[0] is not flat:
+            self._split_policy = flat, tuple(self._layers.split(flat))
+        return self._split_policy[1]
 
     @property
     def flat_policy(self) -> FloatArray:
         """The same as one flat vector over pairs, see :class:`advmdp.layered.Layers`."""
-        if type(self).policy is Learner.policy:
-            return self._flat_policy
-        return self._layers.flatten(self.policy, "policy")
-
-    def _set_policy(self, flat: FloatArray) -> None:
-        self._flat_policy = flat.view()
-        self._flat_policy.flags.writeable = False
-        self._policy = None
-
-    @property
-    def _rng(self) -> np.random.Generator:
-        """The learner's own random stream; an update that fails does not move it."""
-        if self._random_before is None and "_busy" in self.__dict__:
-            self._random_before = self._generator.bit_generator.state
-        return self._generator
+        flat: FloatArray = self._now.state.policy
+        flat.flags.writeable = False
+        return flat
 
     @property
     def q(self) -> list[FloatArray] | None:
@@ -119,6 +242,21 @@ class Learner(ABC):
     def confidence_set(self) -> Any:
         """The set of kernels that the learner deems possible, for learners that have one."""
         return None
+
+    @property
+    def certificate(self) -> float:
+        """What inexact optimisation steps can have cost so far, at most: the sum of their duality gaps."""
+        return 0.0
+
+    @property
+    def episodes_seen(self) -> int:
+        """Episodes learned from."""
+        return self._now.seen
+
+    @property
+    def skipped(self) -> int:
+        """Episodes that were played and could not be learned from."""
+        return self._now.skipped
 
     def act(self, layer: int, state: int) -> int:
         """Draw an action for a state from the policy, with the learner's own random stream."""
@@ -132,7 +270,9 @@ class Learner(ABC):
             raise InvalidEpisodeError(
                 f"layer {layer}: state {state} does not exist, should be from 0 to {self._layers.sizes[layer] - 1}"
             )
-        return int(draw(self.policy[layer][state], 0, self._layers.n_actions, self._rng.random()))
+        return int(draw(self.policy[layer][state], 0, self._layers.n_actions, self._generator.random()))
+
+    # ------------------------------------------------------------------------------ tell
 
     def update(self, episode: Episode) -> None:
         """Learn from one episode that was played with :attr:`policy`.
@@ -140,31 +280,125 @@ class Learner(ABC):
         Raises
         ------
         InvalidEpisodeError
-            If the episode cannot have happened, was told before, or comes too early.  After this or any other
-            exception the learner is as it was before the call.
+            If the episode cannot have happened, was told before, comes too early, or holds what this learner cannot
+            use.  After this or any other exception the learner is as it was before the call.
         """
         checked = check_episode(episode, self._layers, self._problem.flat_possible, self.feedback == "full")
-        with self._exclusive():
+        with _Exclusive(self):
             self._check_index(episode.index)
-            self._random_before = None
-            before = self.__dict__.copy()
-            try:
-                self._learn(checked)
-                if self._evidence is not None:
-                    self._evidence = self._evidence.add(checked.states, checked.actions)
-                self.episodes_seen += 1
-            except BaseException:
-                random = self._random_before
-                for name in self.__dict__.keys() - before.keys():
-                    del self.__dict__[name]
-                self.__dict__.update(before)
-                if random is not None:
-                    self._generator.bit_generator.state = random
-                raise
+            now = self._now
+            if not checked.complete or episode.action_losses is not None or now.ledger is not NOTHING_LATE:
+                checked = self._usable(episode, checked, now.ledger)
+            if now.seen == self.episodes and self.needs_episodes:
+                warnings.warn(
+                    f"learner {self.name!r} was made for {self.episodes} episodes, and its constants with it; it goes "
+                    "on learning, but the proved bound ends here",
+                    stacklevel=2,
+                )
+            # What cannot use a part of the losses waits for all of them, and until then stays as it is.
+            waits = checked.later is not None
+            state = now.state if waits and not self.partial else self._learn(now.state, checked)
+            watch = now.watch if now.watch is None else now.watch.add(checked.states, checked.actions)
+            ledger, last = NOTHING_LATE, None
+            if waits:
+                weights = self._weights(now.state, checked)
+                ledger, last = now.ledger.wait(now.seen + now.skipped, checked, weights), (now.state, checked)
+            elif now.ledger.waiting:
+                ledger = Ledger(now.ledger.waiting)
+            self._now = Moment(state, watch, now.seen + 1, now.skipped, now.logged, ledger, last)
 
-    def _exclusive(self) -> _Exclusive:
-        """Refuse all other threads until this is over."""
-        return _Exclusive(self)
+    def _usable(self, episode: Episode, checked: CheckedEpisode, ledger: Ledger) -> CheckedEpisode:
+        """The episode with losses that came late; InvalidEpisodeError where this learner cannot use what it holds."""
+        if episode.action_losses is not None and self.feedback == "bandit":
+            raise InvalidEpisodeError(
+                f"learner {self.name!r} cannot use action_losses: it learns from the losses of the visited pairs alone"
+            )
+        if self.partial:
+            return checked._replace(late=ledger.arrived)
+        self._require_told(ledger)
+        if not checked.complete and checked.later is None:
+            h = int(np.isnan(checked.losses).argmax())
+            raise InvalidEpisodeError(
+                f"layer {h}, state {checked.states[h]}, action {checked.actions[h]}: loss nan is not a number in "
+                f"[0, 1]; learner {self.name!r} needs the loss of every visited pair"
+            )
+        return checked
+
+    def _require_told(self, ledger: Ledger) -> None:
+        if ledger.waiting and not self.partial:
+            raise InvalidEpisodeError(
+                f"the losses of episode {ledger.waiting[0].number} have not been told: learner {self.name!r} needs "
+                "them before it goes on (tell)"
+            )
+
+    def tell(
+        self,
+        index: int,
+        losses: ArrayLike | Sequence[float | None] | None,
+        loss_table: Sequence[ArrayLike] | FloatArray | None = None,
+    ) -> None:
+        """Tell losses that an episode was told without: H numbers, None where they still come, NaN where never.
+
+        Before the next update this gives what telling them at once would have given.  Later, they enter with the next
+        update (for learners with ``partial``).
+
+        Parameters
+        ----------
+        index
+            Number of the episode, from 0.
+        losses
+            Losses in [0, 1]; where they were known already, NaN or the same again.
+        loss_table
+            The whole table, for learners that need full information.
+        """
+        with _Exclusive(self):
+            now, number = self._now, integer(index, "episode index", 0, InvalidEpisodeError)
+            ledger, record, new = now.ledger.told(number, losses)
+            if now.last is None or number != now.ledger.waiting[-1].number:
+                self._now = now._replace(ledger=ledger.arrive(record, new))
+                return
+            if not (record.episode.complete or self.partial):
+                raise InvalidEpisodeError(f"learner {self.name!r} needs the loss of every visited pair, at once")
+            before, episode = now.last[0], record.episode
+            if self.feedback == "full":
+                table = full_table(loss_table, self._layers, episode.pairs, episode.losses)
+                episode = episode._replace(loss_table=table)
+            last = None if episode.later is None else (before, episode)
+            ledger = ledger if ledger.waiting or ledger.arrived else NOTHING_LATE
+            self._now = now._replace(state=self._learn(before, episode), ledger=ledger, last=last)
+
+    def observe_transitions(self, states: ArrayLike, actions: ArrayLike) -> None:
+        """Learn the dynamics from logged episodes, played by anybody: their losses are not known.
+
+        Parameters
+        ----------
+        states
+            Visited states: H (or H + 1) of one episode, or that for n of them, ``(n, H)``.
+        actions
+            Actions taken, of shape ``(H,)`` or ``(n, H)``.
+        """
+        horizon = self._layers.horizon
+        rows, moves = np.atleast_2d(np.asarray(states)), np.atleast_2d(np.asarray(actions))
+        if len(rows) != len(moves):
+            raise InvalidEpisodeError(f"states are of {len(rows)} episodes, actions of {len(moves)}")
+        unseen = np.full(horizon, np.nan)
+        checked = []
+        for number, (row, move) in enumerate(zip(rows, moves, strict=True)):
+            try:
+                checked.append(check_episode(Episode(row, move, unseen), self._layers, self._problem.flat_possible))
+            except InvalidEpisodeError as error:
+                raise InvalidEpisodeError(f"logged episode {number}: {error}") from error
+        with _Exclusive(self):
+            now = self._now
+            self._require_told(now.ledger)
+            watch = now.watch
+            state = self._observe(
+                now.state, np.array([one.states for one in checked]), np.array([one.actions for one in checked])
+            )
+            if watch is not None:
+                for one in checked:
+                    watch = watch.add(one.states, one.actions)
+            self._now = now._replace(state=state, watch=watch, logged=now.logged + len(checked), last=None)
 
     def skip(self, index: int | None = None) -> None:
         """Say that an episode was played and cannot be learned from: its record was lost, or an update failed on it.
@@ -173,12 +407,12 @@ class Learner(ABC):
         regret.  The promises hold for the other episodes if what was lost does not depend on what happened in it; an
         update that fails does, so that strictly nothing is proved after skipping one (see ``docs/promises.md``).
         """
-        with self._exclusive():
+        with _Exclusive(self):
             self._check_index(index)
-            self.skipped += 1
+            self._now = self._now._replace(skipped=self._now.skipped + 1)
 
     def _check_index(self, index: Any) -> None:
-        expected = self.episodes_seen + self.skipped
+        expected = self._now.seen + self._now.skipped
         if index is not None and integer(index, "episode index", 0, InvalidEpisodeError) != expected:
             happened = "was told before" if index < expected else "comes too early"
             raise InvalidEpisodeError(
@@ -191,31 +425,16 @@ class Learner(ABC):
             f"learner {self.name!r} is being updated by another thread: give it to one thread alone"
         )
 
-    @abstractmethod
-    def _learn(self, episode: CheckedEpisode) -> None:
-        """Update the state and set the next policy.
-
-        Attributes are replaced, never written into: then restoring the attributes, as :meth:`update` does after
-        an exception, restores the learner.
-        """
-
-    def _warn_at_the_end(self) -> None:
-        """To be called by ``_learn`` of a learner whose constants are made for K episodes: warns in the one after."""
-        if self.episodes_seen == self.episodes:
-            warnings.warn(
-                f"learner {self.name!r} was made for {self.episodes} episodes, and its constants with it; it goes "
-                "on learning, but the proved bound ends here",
-                stacklevel=4,
-            )
+    # ------------------------------------------------------------------------------ trust
 
     def misspecification(self, level: float = LEVEL) -> Misspecification | None:
         """Whether the transitions so far contradict the mixture model: a test that may be asked at any time.
 
         If reality is a mixture, the probability that this *ever* raises its alarm is at most ``level``, however often
-        it is asked and whatever policies are played.  None for learners that assume no mixture.  See
+        it is asked and whatever policies are played.  None for learners that do not watch the model (``watch``).  See
         :mod:`advmdp.confidence.misspecification`.
         """
-        return None if self._evidence is None else self._evidence.weigh(level)
+        return None if self._now.watch is None else self._now.watch.weigh(level)
 
     def regret_bound(self, episodes: int) -> float:
         """A proved bound on the regret after that many episodes, for authors who have one; NaN otherwise.
@@ -225,48 +444,64 @@ class Learner(ABC):
         return float("nan")
 
     def get_params(self) -> dict[str, Any]:
-        """The options of the constructor with their values (``problem``, ``episodes``, ``seed`` apart)."""
+        """The options with their values (``problem``, ``episodes``, ``start``, ``watch`` and ``seed`` apart)."""
         parameters = list(inspect.signature(type(self)).parameters)[2:]
-        return {name: getattr(self, name) for name in parameters if name != "seed"}
+        return {name: getattr(self, name) for name in parameters if name not in COMMON}
 
-    def _state(self) -> dict[str, Any]:
-        """What :meth:`_learn` changed, as a tree for :mod:`advmdp.storage` (the policy is not in it)."""
-        return {}
-
-    def _set_state(self, state: dict[str, Any]) -> None:
-        """Take over what :meth:`_state` returned (the same keys), or raise ValueError where it makes no sense."""
-        if state:
-            raise NotImplementedError(f"{type(self).__name__} saves {sorted(state)} and should define _set_state")
+    # -------------------------------------------------------------------------- persistence
 
     def state(self) -> dict[str, Any]:
         """What distinguishes this learner from a new one built with the same arguments, as a tree for storage."""
+        now = self._now
+        last = None
+        if now.last is not None:
+            before, episode = now.last
+            late = [late_tree(late) for late in episode.late]
+            last = {"state": self._tree(before), "policy": before.policy, "late": late}
         return {
-            "episodes_seen": self.episodes_seen,
-            "skipped": self.skipped,
+            "episodes_seen": now.seen,
+            "skipped": now.skipped,
+            "logged": now.logged,
             "random": self._generator.bit_generator.state,
-            "policy": self._layers.flatten(self.policy),
-            "state": self._state(),
-            "evidence": None if self._evidence is None else self._evidence.tree(),
+            "policy": now.state.policy,
+            "state": self._tree(now.state),
+            "evidence": None if now.watch is None else now.watch.tree(),
+            "ledger": now.ledger.tree(),
+            "last": last,
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Go on from what :meth:`state` returned; ValueError where it does not fit this learner."""
-        policy = self._layers.flat_vector(state["policy"], "policy")
+        names = ("episodes_seen", "skipped", "logged")
+        seen, skipped, logged = (integer(state[name], name, 0, ValueError) for name in names)
+        if seen + skipped + logged >= 2**53:  # nobody has counted so far, and counters have 64 bits
+            raise ValueError(f"it has seen {seen} episodes, skipped {skipped} and read {logged} in logs")
+        watch = self._now.watch
+        if watch is not None:
+            watch = MixtureEvidence.from_tree(watch.null.model, state["evidence"])
+            if watch.episodes != seen + logged:
+                raise ValueError(f"its evidence is of {watch.episodes} episodes")
+        ledger = Ledger.restore(state["ledger"], self._layers, seen + skipped)
+        now, last = self._restored(state, seen), None
+        if state["last"] is not None:
+            late = tuple(restored_late(saved, self._layers) for saved in state["last"]["late"])
+            before = self._restored(state["last"], seen - 1) if self.partial else now
+            last = before, ledger.waiting[-1].episode._replace(late=late)
+        ledger = ledger if ledger.waiting or ledger.arrived else NOTHING_LATE
+        self._now = Moment(now, watch, seen, skipped, logged, ledger, last)
+        self._generator.bit_generator.state = state["random"]
+
+    def _restored(self, saved: dict[str, Any], seen: int) -> Any:
+        policy = self._layers.flat_vector(saved["policy"], "policy")
         check_policy(self._layers, policy)
-        self.episodes_seen = integer(state["episodes_seen"], "episodes_seen", 0, ValueError)
-        self.skipped = integer(state["skipped"], "skipped", 0, ValueError)
-        if self.episodes_seen + self.skipped >= 2**53:  # nobody has counted so far, and counters have 64 bits
-            raise ValueError(f"it has seen {self.episodes_seen} episodes and skipped {self.skipped}")
-        expected, found = set(self._state()), set(state["state"])
+        expected, found = set(self._tree(self._begin())), set(saved["state"])
         if expected != found:
             raise ValueError(f"its state has {sorted(found)}, should have {sorted(expected)}")
-        self._set_state(dict(state["state"]))  # a copy: what is restored from one tree can be restored again
-        if self._evidence is not None:
-            self._evidence = MixtureEvidence.from_tree(self._evidence.null.model, state["evidence"])
-            if self._evidence.episodes != self.episodes_seen:
-                raise ValueError(f"its evidence is of {self._evidence.episodes} episodes")
-        self._set_policy(policy)
-        self._generator.bit_generator.state = state["random"]
+        # A copy: what is restored from one tree can be restored again.
+        state = self._restore(dict(saved["state"]), policy)
+        if seen - getattr(state, "k", seen) not in (0, 1):  # one less while it waits for losses
+            raise ValueError(f"its state is of {state.k} episodes, and it has seen {seen}")
+        return state
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the learner to one file; the previous file stays until the new one is on the disk."""
@@ -276,9 +511,12 @@ class Learner(ABC):
             path,
             "learner",
             {
+                "version": FILE_VERSION,
                 "name": self.name,
                 "problem": problem_tree(self._problem),
-                "episodes": self.episodes,
+                "episodes": self.episodes or None,
+                "start": self.start,
+                "watch": self.watch,
                 "seed": self.seed,
                 "options": self.get_params(),
                 **self.state(),
@@ -289,8 +527,12 @@ class Learner(ABC):
         return f"{type(self).__name__}({self._problem!r}, episodes={self.episodes}, episodes_seen={self.episodes_seen})"
 
 
+#: Of the contents of a learner's file.  1 (without this entry): up to advmdp 0.1.
+FILE_VERSION = 2
+
+
 class _Exclusive:
-    """What :meth:`Learner._exclusive` returns: a context manager without the cost of a generator."""
+    """Refuses all other threads until it is left; a context manager without the cost of a generator."""
 
     __slots__ = ("_learner",)
 
@@ -320,11 +562,22 @@ def load_learner(path: str | os.PathLike[str]) -> Learner:
         If the file is damaged, makes no sense, or is of another version.  Nothing in a file can run code.
     """
     tree = storage.read(path, "learner")
+    if tree.get("version") != FILE_VERSION:
+        raise CorruptCheckpointError(
+            f"{os.fspath(path)}: was written by another version of advmdp (contents {tree.get('version', 1)}, this one "
+            f"reads {FILE_VERSION}): finish with that version, or start a new learner here and give it the logged "
+            "transitions (observe_transitions)"
+        )
     try:
         problem = problem_from_tree(path, tree["problem"])
         # Compared before the learner is built: a small file cannot ask for a large learner.
         problem.layers.flat_vector(tree["policy"], "policy")
-        learner: Learner = learners.make(tree["name"], problem, tree["episodes"], seed=tree["seed"], **tree["options"])
+        common = {} if tree["start"] is None else {"start": problem.layers.flat_vector(tree["start"], "start")}
+        learner: Learner = learners.make(
+            tree["name"], problem, tree["episodes"], seed=tree["seed"], **common, **tree["options"]
+        )
+        if tree["watch"] != learner.watch:
+            learner._now = learner._now._replace(watch=learner._watcher(bool(tree["watch"])))
         learner.set_state(tree)
     except (CorruptCheckpointError, MemoryError):
         raise
@@ -338,15 +591,17 @@ def load_learner(path: str | os.PathLike[str]) -> Learner:
 def make_learner(
     name: str,
     problem: TabularModel | LayeredMDP,
-    episodes: int,
+    episodes: int | None = None,
     *,
     seed: int = 0,
+    start: Sequence[ArrayLike] | None = None,
     **options: Any,
 ) -> Learner:
     """Build a learner by name; ``advmdp list`` prints the names with their options.
 
     ``problem`` is a model, or an MDP, of which only learners with known transition see more than ``.model``.
-    ``episodes`` is K, the number that its constants are made for, and ``seed`` that of :meth:`Learner.act`.
+    ``episodes`` is K, the number that its constants are made for (None for learners that need none), ``start`` a policy
+    to begin with, and ``seed`` that of :meth:`Learner.act`.
 
     Examples
     --------
@@ -357,5 +612,8 @@ def make_learner(
     """
     entry = learners.get(name)
     known = getattr(entry, "transition", "unknown") == "known"
-    learner: Learner = learners.make(name, problem if known else problem.model, episodes, seed=seed, **options)
+    common = {} if start is None else {"start": start}
+    learner: Learner = learners.make(
+        name, problem if known else problem.model, episodes, seed=seed, **common, **options
+    )
     return learner

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from math import sqrt
-
 import numpy as np
 
+from advmdp import constants
 from advmdp.episodes import CheckedEpisode
 from advmdp.layered import FloatArray
-from advmdp.learners.policy_optimisation import CountingPolicyOptimisation, extreme_values
+from advmdp.learners.policy_optimisation import CountingPolicyOptimisation, PolicyState, extreme_values
 from advmdp.registry import register_learner
 from advmdp.solvers import lower_occupancy, upper_occupancy
 
@@ -37,29 +36,24 @@ class DilatedBonus(CountingPolicyOptimisation):
     name = "dilated-bonus"
     status = "every update against plain numpy that lists vertices; constants recalled, and consistent"
 
-    def _tuned(self) -> float:
-        horizon = self._layers.horizon
-        pairs = self._layers.n_states * self._layers.n_actions
-        return min(1.0 / (24.0 * horizon**3), 1.0 / sqrt(pairs * horizon * self.episodes))
+    def _tuned(self) -> tuple[float, float]:
+        S, A, H = self._layers.n_states, self._layers.n_actions, self._layers.horizon
+        eta = constants.dilated_bonus(S, A, H, self.episodes)
+        return eta, 2.0 * (eta if self.options.eta is None else self.options.eta) * H
 
-    @property
-    def exploration(self) -> float:
-        """gamma in force; by default 2 eta H."""
-        return 2.0 * self.step_size * self._layers.horizon if self.gamma is None else self.gamma
-
-    def _evaluate(self, episode: CheckedEpisode) -> FloatArray:
-        layers, policy, gamma = self._layers, self.policy, self.exploration
+    def _values(self, state: PolicyState, episode: CheckedEpisode) -> FloatArray:
+        layers, policy, gamma = self._layers, self._layers.split(state.policy), self.exploration
         horizon = layers.horizon
-        upper = [u[:, None] * pi for u, pi in zip(upper_occupancy(self._set, policy), policy, strict=True)]
-        lower = [v[:, None] * pi for v, pi in zip(lower_occupancy(self._set, policy), policy, strict=True)]
+        assert state.set is not None
+        upper = [u[:, None] * pi for u, pi in zip(upper_occupancy(state.set, policy), policy, strict=True)]
+        lower = [v[:, None] * pi for v, pi in zip(lower_occupancy(state.set, policy), policy, strict=True)]
 
-        values = np.zeros(layers.n_pairs)
         to_go = episode.losses[::-1].cumsum()[::-1]
-        values[episode.pairs] = to_go / (layers.flatten(upper)[episode.pairs] + gamma)
+        values = episode.scatter(to_go / (layers.flatten(upper)[episode.pairs] + gamma), layers.n_pairs)
 
         bonus = []
         for pi, u, v in zip(policy, upper, lower, strict=True):
             local = (pi * horizon * (3.0 * gamma + u - v) / (u + gamma)).sum(axis=1, keepdims=True)
             bonus.append(np.broadcast_to(local, pi.shape))
-        dilated = extreme_values(self._set, policy, bonus, maximise=True, dilation=1.0 + 1.0 / horizon)
+        dilated = extreme_values(state.set, policy, bonus, maximise=True, dilation=1.0 + 1.0 / horizon)
         return values - layers.flatten(dilated)

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from math import log, sqrt
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from advmdp import constants
 from advmdp._checks import float_array, integer
 from advmdp.episodes import CheckedEpisode
 from advmdp.errors import InvalidSpecError
-from advmdp.layered import FloatArray, LayeredMDP, TabularModel
+from advmdp.layered import FloatArray
 from advmdp.learners.base import Learner
-from advmdp.learners.reps import require
+from advmdp.learners.options import StepOptions
 from advmdp.registry import register_learner
-from advmdp.seeding import IndexedGenerator, Stream
 
 #: A world with more deterministic policies than this is refused.
 MOST_POLICIES = 2**17
+
+
+class Arms(NamedTuple):
+    """Log-weights of all policies, and the one that is played."""
+
+    policy: FloatArray
+    log_weights: FloatArray
+    arm: int
+    k: int = 0
 
 
 @register_learner("exp3-policies")
@@ -37,12 +45,10 @@ class Exp3Policies(Learner):
     name = "exp3-policies"
     status = "weights recomputed from the whole history; expectation over all draws on a tiny world"
 
-    def __init__(
-        self, problem: TabularModel | LayeredMDP, episodes: int, *, eta: float | None = None, seed: int = 0
-    ) -> None:
-        super().__init__(problem, episodes, seed=seed)
-        require(eta is None or 0.0 < eta < np.inf, "eta", eta, "a number > 0, or None")
-        self.eta = eta
+    Options = StepOptions
+    options: StepOptions
+
+    def _compose(self) -> None:
         layers = self._layers
         states = layers.n_states - 1
         #: n, the number of deterministic policies.
@@ -52,19 +58,14 @@ class Exp3Policies(Learner):
                 f"learner 'exp3-policies' is for tiny worlds: {layers.n_actions} actions in {states} states make "
                 f"{layers.n_actions}^{states} policies, should be at most {MOST_POLICIES}"
             )
-        n, horizon = self.n_policies, layers.horizon
+        eta = self.options.eta
         #: eta in force.
-        self.step_size = sqrt(2.0 * log(n) / (n * self.episodes * horizon**2)) if eta is None else eta
-        self._log_weights: FloatArray = np.zeros(n)
-        # Draws are numbered by episode, apart from those of ``act``, which may be called any number of times.
-        self._draws = IndexedGenerator(seed, Stream.LEARNER)
-        self._arm = 0
-        self._draw(self._log_weights, 0)
+        self.step_size = constants.exp3(self.n_policies, layers.horizon, self.episodes) if eta is None else eta
 
     @property
     def weights(self) -> FloatArray:
         """w_k: the probability of each policy, in the order of :meth:`policy_number`."""
-        return _softmax(self._log_weights)
+        return _softmax(self._now.state.log_weights)
 
     def policy_number(self, arm: int) -> list[FloatArray]:
         """Policy number ``arm``: its digits to base A are the actions of the states, first layer first."""
@@ -76,30 +77,30 @@ class Exp3Policies(Learner):
         table: FloatArray = np.eye(n_actions)[actions].ravel()
         return table
 
-    def _draw(self, log_weights: FloatArray, k: int) -> None:
-        """Draw the policy of episode k."""
+    def _begin(self) -> Arms:
+        return self._drawn(np.zeros(self.n_policies), 0)
+
+    def _drawn(self, log_weights: FloatArray, k: int) -> Arms:
+        """With the policy of episode k."""
         cumulative = np.cumsum(_softmax(log_weights))
         arm = int(np.searchsorted(cumulative, self._draws.at(k).random() * cumulative[-1], side="right"))
-        self._log_weights, self._arm = log_weights, min(arm, self.n_policies - 1)
-        self._set_policy(self._table(self._arm))
+        arm = min(arm, self.n_policies - 1)
+        return Arms(self._table(arm), log_weights, arm, k)
 
-    def _learn(self, episode: CheckedEpisode) -> None:
-        self._warn_at_the_end()
-        log_weights = self._log_weights.copy()
-        log_weights[self._arm] -= self.step_size * float(episode.losses.sum()) / float(self.weights[self._arm])
-        self._draw(log_weights, self.episodes_seen + 1)
+    def _learn(self, state: Arms, episode: CheckedEpisode) -> Arms:
+        log_weights = state.log_weights.copy()
+        weight = float(_softmax(log_weights)[state.arm])
+        log_weights[state.arm] -= self.step_size * float(episode.losses.sum()) / weight
+        return self._drawn(log_weights, state.k + 1)
 
-    def _state(self) -> dict[str, Any]:
-        return {"log_weights": self._log_weights, "arm": self._arm}
-
-    def _set_state(self, state: dict[str, Any]) -> None:
-        log_weights = float_array(state["log_weights"], "log_weights", ValueError)
+    def _restore(self, tree: dict[str, Any], policy: FloatArray) -> Arms:
+        log_weights = float_array(tree["log_weights"], "log_weights", ValueError)
         if log_weights.shape != (self.n_policies,) or not np.isfinite(log_weights).all():
             raise ValueError(f"log_weights of shape {log_weights.shape}: wrong shape, or entries that are not finite")
-        self._log_weights = np.array(log_weights)
-        self._arm = integer(state["arm"], "arm", 0, ValueError)
-        if self._arm >= self.n_policies:
-            raise ValueError(f"arm is {self._arm}, should be below {self.n_policies}")
+        arm, k = integer(tree["arm"], "arm", 0, ValueError), integer(tree["k"], "k", 0, ValueError)
+        if arm >= self.n_policies:
+            raise ValueError(f"arm is {arm}, should be below {self.n_policies}")
+        return Arms(policy, np.array(log_weights), arm, k)
 
 
 def _softmax(log_weights: FloatArray) -> FloatArray:

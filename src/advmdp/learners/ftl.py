@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
 from advmdp.episodes import CheckedEpisode
-from advmdp.layered import FloatArray, LayeredMDP
-from advmdp.learners.known import KnownTransitionLearner
+from advmdp.layered import FloatArray
+from advmdp.learners.known import KnownTransitionLearner, best_for
 from advmdp.registry import register_learner
+
+
+class Leader(NamedTuple):
+    """The losses so far, and the policy that is best for them."""
+
+    policy: FloatArray
+    total: FloatArray
 
 
 @register_learner("ftl")
@@ -18,23 +25,15 @@ class FollowTheLeader(KnownTransitionLearner):
 
     name = "ftl"
     feedback = "full"
+    needs_episodes = False
     status = "exact (recomputed from the whole history)"
 
-    def __init__(self, problem: LayeredMDP, episodes: int, *, seed: int = 0) -> None:
-        super().__init__(problem, episodes, seed=seed)
-        self._total: FloatArray = np.zeros(self._layers.n_pairs)
-        self._follow(self._total)
+    def _begin(self) -> Leader:
+        return self._follow(np.zeros(self._layers.n_pairs))
 
-    def _learn(self, episode: CheckedEpisode) -> None:
+    def _follow(self, total: FloatArray) -> Leader:
+        return Leader(best_for(self._problem, total), total)
+
+    def _learn(self, state: Leader, episode: CheckedEpisode) -> Leader:
         assert episode.loss_table is not None  # checked: the feedback is full
-        self._total = self._total + episode.loss_table
-        self._follow(self._total)
-
-    def _state(self) -> dict[str, Any]:
-        return {"total": self._total}
-
-    def _set_state(self, state: dict[str, Any]) -> None:
-        total = self._layers.flat_vector(state["total"], "total")
-        if not np.isfinite(total).all():
-            raise ValueError("total has entries that are not finite")
-        self._total = total
+        return self._follow(state.total + episode.loss_table)

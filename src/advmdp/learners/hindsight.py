@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from advmdp.adversaries import Adversary
 from advmdp.episodes import CheckedEpisode
 from advmdp.errors import InvalidSpecError
-from advmdp.layered import LayeredMDP
-from advmdp.learners.known import KnownTransitionLearner
+from advmdp.learners.known import KnownTransitionLearner, best_for
+from advmdp.learners.options import NoOptions
+from advmdp.learners.uniform import Fixed
 from advmdp.registry import register_learner
+
+
+@dataclass(frozen=True, kw_only=True)
+class HindsightOptions(NoOptions):
+    """``losses``: all of them."""
+
+    losses: Any
 
 
 @register_learner("hindsight")
@@ -28,16 +36,10 @@ class Hindsight(KnownTransitionLearner):
     name = "hindsight"
     feedback = "full"
     status = "exact (brute-force enumeration on tiny worlds)"
+    Options = HindsightOptions
 
-    def __init__(
-        self,
-        problem: LayeredMDP,
-        episodes: int,
-        *,
-        losses: Adversary | Sequence[ArrayLike],
-        seed: int = 0,
-    ) -> None:
-        super().__init__(problem, episodes, seed=seed)
+    def _compose(self) -> None:
+        losses = self.options.losses
         if isinstance(losses, Adversary):
             if not losses.oblivious:
                 raise InvalidSpecError(
@@ -50,8 +52,11 @@ class Hindsight(KnownTransitionLearner):
             total = self._layers.flatten(losses, "losses")
             if not np.isfinite(total).all():
                 raise InvalidSpecError("losses: an entry is not a finite number")
+        #: The losses of all episodes, summed.
         self.losses = self._layers.split(total)
-        self._follow(total)
 
-    def _learn(self, episode: CheckedEpisode) -> None:
-        """Nothing to learn: everything was known."""
+    def _begin(self) -> Fixed:
+        return Fixed(best_for(self._problem, self._layers.flatten(self.losses)))
+
+    def _learn(self, state: Fixed, episode: CheckedEpisode) -> Fixed:
+        return state

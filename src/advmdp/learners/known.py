@@ -1,4 +1,4 @@
-"""What learners with known transition share."""
+"""What simple learners with known transition share."""
 
 from __future__ import annotations
 
@@ -26,14 +26,9 @@ class KnownTransitionLearner(Learner):
         """The true kernels alone."""
         return KnownKernels(self._problem.kernels)
 
-    def _follow(self, losses: FloatArray) -> None:
-        """Take the best policy for a flat table of losses."""
-        policy = np.empty(self._layers.n_pairs)
-        backward_greedy(
-            *self._problem.flat_kernels,
-            self._layers.size_array,
-            self._layers.n_actions,
-            losses,
-            policy,
-        )
-        self._set_policy(policy)
+
+def best_for(mdp: LayeredMDP, losses: FloatArray) -> FloatArray:
+    """The best policy for a flat table of losses, flat."""
+    policy, layers = np.empty(mdp.layers.n_pairs), mdp.layers
+    backward_greedy(*mdp.flat_kernels, layers.size_array, layers.n_actions, losses, policy)
+    return policy

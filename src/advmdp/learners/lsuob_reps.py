@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from dataclasses import dataclass
 
-from advmdp.confidence import radii
-from advmdp.confidence.estimators import OneNextState, RidgeEstimate
-from advmdp.episodes import CheckedEpisode
+from advmdp import constants
+from advmdp.confidence.estimators import OneNextState
+from advmdp.confidence.regression import MixtureSets, RidgeRegression, scalar_radius
 from advmdp.layered import LinearMixtureModel
-from advmdp.learners.linear_mixture import Geometry, LinearMixtureReps, Regression
-from advmdp.learners.reps import require
+from advmdp.learners.options import MixtureOptions, require
+from advmdp.learners.parts.losses import UpperOccupancy
+from advmdp.learners.parts.steps import MirrorDescent
+from advmdp.learners.reps import Parts, RepsLearner
 from advmdp.registry import register_learner
 
 
+@dataclass(frozen=True, kw_only=True)
+class LsuobOptions(MixtureOptions):
+    """The regularisation is constant."""
+
+    lam: float | None = 1.0
+
+    def __post_init__(self) -> None:
+        require(self.lam is not None, "lam", self.lam, "a number > 0: the radius needs a constant regularisation")
+        super().__post_init__()
+
+
 @register_learner("lsuob-reps")
-class LsuobReps(LinearMixtureReps):
+class LsuobReps(RepsLearner):
     """VLSUOB-REPS's predecessor: in each step only the visit of the most uncertain next state is regressed.
 
     Parameters
@@ -27,40 +40,19 @@ class LsuobReps(LinearMixtureReps):
 
     name = "lsuob-reps"
     status = "every step against a conic solver, estimator against its full history; radius rederived"
-    _sums_class = OneNextState
+    needs = LinearMixtureModel
+    partial = True
+    Options = LsuobOptions
+    options: LsuobOptions
 
-    def __init__(
-        self,
-        problem: LinearMixtureModel,
-        episodes: int,
-        *,
-        geometry: Geometry = "ellipsoid",
-        entropy: Literal["pairs", "triples"] = "pairs",
-        radius_scale: float = 1.0,
-        simplex: bool = False,
-        lam: float = 1.0,
-        eta: float | None = None,
-        gamma: float | None = None,
-        zeta: float = 0.05,
-        seed: int = 0,
-    ) -> None:
-        require(lam is not None, "lam", lam, "a number > 0: the radius needs a constant regularisation")
-        super().__init__(
-            problem, episodes, geometry=geometry, entropy=entropy, radius_scale=radius_scale, simplex=simplex, lam=lam,
-            eta=eta, gamma=gamma, zeta=zeta, seed=seed,
-        )  # fmt: skip
-
-    def _regularisation(self, k: int) -> float:
-        assert self.lam is not None
-        return self.lam
-
-    def _radii(self, estimate: RidgeEstimate, k: int) -> list[float]:
-        layers, dim, bound = max(1, self._layers.horizon - 1), self._problem.dim, self._problem.bound
-        lam, values = self._regularisation(k), estimate.log_determinants.tolist()
-        return [radii.scalar(value, layers, dim, lam, self.zeta, bound) for value in values]
-
-    def _estimator_with(self, episode: CheckedEpisode) -> Regression:
-        sums = self._estimator.sums
-        assert isinstance(sums, OneNextState)
-        grown = sums.add(self._problem, episode.states, episode.actions, self._estimator.estimate)
-        return self._with_estimate(grown, self.episodes_seen + 2)
+    def _parts(self) -> Parts:
+        o, model, lam = self.options, self._problem, float(self.options.lam or 1.0)
+        tuned = constants.theorem_1(*self._sizes(), o.zeta)
+        self._tune(eta=tuned, gamma=tuned)
+        beta = scalar_radius(model, lam, o.zeta)
+        return Parts(
+            estimator=RidgeRegression(model, OneNextState, lambda k: lam),
+            sets=MixtureSets(model, beta, o.geometry, bool(o.simplex), o.radius_scale),
+            losses=UpperOccupancy(gamma=lambda k: self.exploration),
+            step=MirrorDescent(model, lambda k: self.step_size, o.entropy, self.start),
+        )

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from math import log, sqrt
-
 import numpy as np
 
+from advmdp import constants
 from advmdp.episodes import CheckedEpisode
-from advmdp.layered import FloatArray, LayeredMDP
+from advmdp.layered import FloatArray
 from advmdp.learners.known import KnownTransitionLearner
-from advmdp.learners.policy_optimisation import PolicyOptimisationLearner
+from advmdp.learners.options import StepOptions
+from advmdp.learners.policy_optimisation import PolicyOptimisation, PolicyState
 from advmdp.occupancy import backward
 from advmdp.registry import register_learner
 
 
 @register_learner("mdp-e")
-class MdpE(PolicyOptimisationLearner, KnownTransitionLearner):
+class MdpE(PolicyOptimisation, KnownTransitionLearner):
     """Known transition, full information: Q_k are the true action values of pi_k under l_k.
 
     Q_k(s, a) = l_k(s, a) + sum_s' P(s' | s, a) V_k(s'),  V_k(s) = sum_a pi_k(a | s) Q_k(s, a),
@@ -30,23 +30,16 @@ class MdpE(PolicyOptimisationLearner, KnownTransitionLearner):
     name = "mdp-e"
     feedback = "full"
     status = "every update against plain numpy; regret below its bound, which is rederived"
-    _problem: LayeredMDP
+    Options = StepOptions
+    options: StepOptions
 
-    def __init__(self, problem: LayeredMDP, episodes: int, *, eta: float | None = None, seed: int = 0) -> None:
-        super().__init__(problem, episodes, eta=eta, seed=seed)
+    def _compose(self) -> None:
+        tuned = constants.mdp_e(self._layers.n_actions, self._layers.horizon, self.episodes)
+        self.step_size = tuned if self.options.eta is None else self.options.eta
 
-    def _tuned(self) -> float:
-        return sqrt(8.0 * log(self._layers.n_actions) / self.episodes) / self._layers.horizon
-
-    def _evaluate(self, episode: CheckedEpisode) -> FloatArray:
+    def _values(self, state: PolicyState, episode: CheckedEpisode) -> FloatArray:
         assert episode.loss_table is not None  # checked: the feedback is full
-        values = np.empty(self._layers.n_pairs)
-        backward(
-            *self._problem.flat_kernels,
-            self._layers.size_array,
-            self._layers.n_actions,
-            episode.loss_table,
-            self._flat_policy,
-            values,
-        )
+        layers, values = self._layers, np.empty(self._layers.n_pairs)
+        kernels = self._problem.flat_kernels
+        backward(*kernels, layers.size_array, layers.n_actions, episode.loss_table, state.policy, values)
         return values

@@ -2,84 +2,21 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from math import log, sqrt
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
-import numpy as np
-
-from advmdp.confidence import KnownKernels
-from advmdp.episodes import CheckedEpisode
-from advmdp.errors import InvalidEpisodeError
-from advmdp.layered import FloatArray, LayeredMDP
-from advmdp.learners.known import KnownTransitionLearner
-from advmdp.learners.reps import checked_log_q, require
+from advmdp import constants
+from advmdp.confidence import ConfidenceSet
+from advmdp.confidence.known import KnownTransition, NothingKept
+from advmdp.learners.options import StepOptions, number, require
+from advmdp.learners.parts.losses import LossTable, OwnOccupancy
+from advmdp.learners.parts.steps import KnownDescent
+from advmdp.learners.reps import Parts, RepsLearner
 from advmdp.registry import register_learner
-from advmdp.solvers.repeated import FlatStep, RepeatedStep
-
-#: Nothing is divided by less, so that no estimate overflows.
-SMALLEST = 1e-300
-
-
-class OccupancyDescent(KnownTransitionLearner):
-    """q_{k+1} = argmin over q in Delta(P) of eta <q, lhat_k> + D(q || q_k), P the true kernels.
-
-    q_1 is the element of Delta(P) nearest to the measure that is uniform in each layer.  (The occupancy measure of the
-    uniform policy is another one; from it D(q* || q_1) can exceed sum_h log(S_h A), where states are rarely reached.)
-    """
-
-    def __init__(self, problem: LayeredMDP, episodes: int, *, eta: float | None, seed: int) -> None:
-        super().__init__(problem, episodes, seed=seed)
-        self.eta = eta
-        require(eta is None or 0.0 < eta < np.inf, "eta", eta, "a number > 0, or None")
-        layers = self._layers
-        #: eta in force.
-        self.step_size = self._tuned() if eta is None else eta
-        self._kernels = KnownKernels(problem.kernels)
-        self._step = RepeatedStep(self._kernels)
-        self._loss_estimate = np.zeros(layers.n_pairs)
-        sizes, n_actions = layers.sizes, layers.n_actions
-        uniform = np.concatenate([np.full(n * n_actions, -log(n * n_actions)) for n in sizes[:-1]])
-        first = self._step.cold(uniform, self._loss_estimate)
-        self._log_q = first.log_q
-        self._set_policy(first.policy)
-        #: The last mirror step with its certificate; None before the first update.
-        self.last_step: FlatStep | None = None
-
-    def _descend(self, estimate: FloatArray) -> None:
-        step = self._step(self._log_q, self.step_size * estimate)
-        self.last_step, self._log_q, self._loss_estimate = step, step.log_q, estimate
-        self._set_policy(step.policy)
-
-    @abstractmethod
-    def _tuned(self) -> float:
-        """The eta of the theorem."""
-
-    @property
-    def q(self) -> list[FloatArray]:
-        """q_k, the true occupancy measure of the policy."""
-        return self._layers.split(np.exp(self._log_q))
-
-    @property
-    def confidence_set(self) -> KnownKernels:
-        """The true kernels alone."""
-        return self._kernels
-
-    @property
-    def loss_estimate(self) -> list[FloatArray]:
-        """lhat of the last update (zero before the first)."""
-        return self._layers.split(self._loss_estimate)
-
-    def _state(self) -> dict[str, Any]:
-        return {"log_q": self._log_q, "loss_estimate": self._loss_estimate}
-
-    def _set_state(self, state: dict[str, Any]) -> None:
-        self._log_q = checked_log_q(self._layers, state["log_q"])
-        self._loss_estimate = self._layers.flat_vector(state["loss_estimate"], "loss_estimate")
 
 
 @register_learner("o-reps")
-class OReps(OccupancyDescent):
+class OReps(RepsLearner):
     """Full information: lhat_k is the loss table itself.
 
     Parameters
@@ -89,24 +26,42 @@ class OReps(OccupancyDescent):
     """
 
     name = "o-reps"
-    feedback = "full"
+    feedback: ClassVar[Literal["bandit", "actions", "full"]] = "full"
+    transition = "known"
     status = "every step against a conic solver and a plain Newton method; bound rederived"
+    Options = StepOptions
+    options: Any
 
-    def __init__(self, problem: LayeredMDP, episodes: int, *, eta: float | None = None, seed: int = 0) -> None:
-        super().__init__(problem, episodes, eta=eta, seed=seed)
+    def _parts(self) -> Parts:
+        self._tune(eta=constants.o_reps(*self._sizes()), gamma=0.0)
+        return self._known(LossTable())
 
-    def _tuned(self) -> float:
-        layers = self._layers
-        return sqrt(log(layers.n_states * layers.n_actions / layers.horizon) / self.episodes)
+    def _known(self, losses: Any) -> Parts:
+        sets = KnownTransition(self._problem)
+        return Parts(
+            estimator=NothingKept(),
+            sets=sets,
+            losses=losses,
+            step=KnownDescent(self._problem, sets.truth, self.step_size, self.start),
+        )
 
-    def _learn(self, episode: CheckedEpisode) -> None:
-        self._warn_at_the_end()
-        assert episode.loss_table is not None  # checked: the feedback is full
-        self._descend(episode.loss_table)
+    def _first_set(self) -> ConfidenceSet:
+        return self._sets(None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplorationOptions(StepOptions):
+    """``gamma``: implicit exploration."""
+
+    gamma: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.gamma == 0.0 or number(self.gamma, 0.0), "gamma", self.gamma, "a number >= 0")
 
 
 @register_learner("o-reps-bandit")
-class ORepsBandit(OccupancyDescent):
+class ORepsBandit(OReps):
     """Bandit feedback: lhat_k(s, a) = l_k(s, a) / (q_k(s, a) + gamma) at the visited pairs, zero elsewhere.
 
     Parameters
@@ -120,35 +75,10 @@ class ORepsBandit(OccupancyDescent):
     """
 
     name = "o-reps-bandit"
-    status = "every step against a conic solver and a plain Newton method; bound rederived"
+    feedback = "bandit"
+    partial = True
+    Options = ExplorationOptions
 
-    def __init__(
-        self,
-        problem: LayeredMDP,
-        episodes: int,
-        *,
-        eta: float | None = None,
-        gamma: float = 0.0,
-        seed: int = 0,
-    ) -> None:
-        require(0.0 <= gamma < np.inf, "gamma", gamma, "a number >= 0")
-        self.gamma = gamma
-        super().__init__(problem, episodes, eta=eta, seed=seed)
-
-    def _tuned(self) -> float:
-        n_states, n_actions, horizon = self._layers.n_states, self._layers.n_actions, self._layers.horizon
-        return sqrt(horizon * log(n_states * n_actions / horizon) / (self.episodes * n_states * n_actions))
-
-    def _learn(self, episode: CheckedEpisode) -> None:
-        self._warn_at_the_end()
-        visited = np.exp(self._log_q[episode.pairs]) + self.gamma
-        if (visited < SMALLEST).any():
-            h = int(visited.argmin())
-            raise InvalidEpisodeError(
-                f"layer {h}, state {episode.states[h]}, action {episode.actions[h]}: the policy in force gets there "
-                f"with probability {visited[h]:.3g}, too little to divide the loss by; tell episodes of this policy, "
-                "or use gamma > 0"
-            )
-        estimate = np.zeros(self._layers.n_pairs)
-        estimate[episode.pairs] = episode.losses / visited
-        self._descend(estimate)
+    def _parts(self) -> Parts:
+        self._tune(eta=constants.o_reps_bandit(*self._sizes()), gamma=0.0)
+        return self._known(OwnOccupancy(self._layers, self.options.gamma))

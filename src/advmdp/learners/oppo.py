@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from math import log, sqrt
+from typing import Any
 
+from advmdp import constants
+from advmdp.confidence.estimators import RidgeEstimate
+from advmdp.confidence.values import OptimisticValues
 from advmdp.episodes import CheckedEpisode
 from advmdp.layered import FloatArray, LinearMixtureModel
-from advmdp.learners.policy_optimisation import PolicyOptimisationLearner
-from advmdp.learners.value_targeted import ValueTargetedLearner
+from advmdp.learners.options import ValueStepOptions
+from advmdp.learners.policy_optimisation import PolicyOptimisation, PolicyState
 from advmdp.registry import register_learner
 
 
 @register_learner("oppo")
-class Oppo(PolicyOptimisationLearner, ValueTargetedLearner):
+class Oppo(PolicyOptimisation):
     """Full information, unknown transition: exponential weights on optimistic action values of the current policy.
 
     After episode k, with theta_h, Gram_h and beta_h from the episodes before it, V of the terminal state zero:
@@ -35,25 +38,46 @@ class Oppo(PolicyOptimisationLearner, ValueTargetedLearner):
     name = "oppo"
     status = "every update against plain numpy from the full history; coverage; bound with derived constants"
 
-    def __init__(
-        self,
-        problem: LinearMixtureModel,
-        episodes: int,
-        *,
-        lam: float | None = 1.0,
-        radius_scale: float = 1.0,
-        eta: float | None = None,
-        zeta: float = 0.05,
-        seed: int = 0,
-    ) -> None:
-        super().__init__(problem, episodes, eta=eta, lam=lam, radius_scale=radius_scale, zeta=zeta, seed=seed)
+    feedback = "full"
+    needs = LinearMixtureModel
+    Options = ValueStepOptions
+    options: ValueStepOptions
 
-    def _tuned(self) -> float:
-        return sqrt(2.0 * log(self._layers.n_actions) / self.episodes) / self._layers.horizon
+    def _compose(self) -> None:
+        tuned = constants.oppo(self._layers.n_actions, self._layers.horizon, self.episodes)
+        self.step_size = tuned if self.options.eta is None else self.options.eta
+        #: lambda in force.
+        self.regularisation = self.options.regularisation(self._problem)
+        self._targets = OptimisticValues(self._problem, self.regularisation)
 
-    def _evaluate(self, episode: CheckedEpisode) -> FloatArray:
+    def _begin(self) -> PolicyState:
+        return super()._begin()._replace(data=self._targets.empty())
+
+    def _beta(self, state: PolicyState) -> FloatArray:
+        """beta_h of layers 0..H-2 in force."""
+        return self.options.radius_scale * self._targets.scalar_radii(state.data, self.options.zeta)
+
+    def _values(self, state: PolicyState, episode: CheckedEpisode) -> FloatArray:
         assert episode.loss_table is not None  # checked: the feedback is full
-        return self._optimistic_values(episode.loss_table, self._flat_policy)
+        return self._targets(state.data, self._beta(state), episode.loss_table, state.policy)
 
-    def _observe(self, episode: CheckedEpisode, values: FloatArray) -> None:
-        self._regress(episode, values)
+    def _counted(self, state: PolicyState, episode: CheckedEpisode, values: FloatArray) -> PolicyState:
+        targets = self._targets.targets(episode.states, episode.actions, state.policy, values)
+        return state._replace(data=self._targets.add(state.data, *targets))
+
+    @property
+    def estimate(self) -> RidgeEstimate:
+        """theta_h, Gram matrices and their log-determinants, from the episodes so far."""
+        found: RidgeEstimate = self._now.state.data.estimate
+        return found
+
+    @property
+    def radii(self) -> FloatArray:
+        """beta_h of layers 0..H-2 in force."""
+        return self._beta(self._now.state)
+
+    def _tree(self, state: PolicyState) -> dict[str, Any]:
+        return {**super()._tree(state), "sums": state.data.sums.tree()}
+
+    def _restore(self, tree: dict[str, Any], policy: FloatArray) -> PolicyState:
+        return super()._restore(tree, policy)._replace(data=self._targets.restore(tree["sums"]))

@@ -8,139 +8,139 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from advmdp._checks import integer
 from advmdp._compiled import kernel
 from advmdp.confidence import BoxSet, ConfidenceSet
+from advmdp.confidence.counts import BernsteinBoxes, VisitCounts
 from advmdp.confidence.estimators import EpochCounts
 from advmdp.episodes import CheckedEpisode
-from advmdp.layered import FloatArray, LayeredMDP, TabularModel
+from advmdp.layered import FloatArray, IntArray
 from advmdp.learners.base import Learner
-from advmdp.learners.counting import bernstein_boxes, checked_counts
-from advmdp.learners.reps import require
+from advmdp.learners.options import BanditOptions, require
+from advmdp.learners.parts.steps import START_SHARE
 from advmdp.solvers.occupancy_bounds import extreme_rows
 
 
-class PolicyOptimisationLearner(Learner):
+class PolicyState(NamedTuple):
+    """What a learner of this kind knows."""
+
+    policy: FloatArray
+    log_weights: FloatArray
+    #: Q_k of the last update.
+    action_values: FloatArray
+    #: The estimator's.
+    data: Any = None
+    #: P_k, for learners that have one.
+    set: ConfidenceSet | None = None
+    #: Episodes learned from.
+    k: int = 0
+
+
+class PolicyOptimisation(Learner):
     """pi_{k+1}(a | s) proportional to pi_k(a | s) exp(-eta Q_k(s, a)), from the uniform pi_1.
 
     After episode k: Q_k is computed with what was known before it (and its losses); then its transitions are
-    counted or regressed on; then the policy moves.
+    counted or regressed on; then the policy moves.  With a start policy, pi_1 is nine parts of it and one of uniform.
     """
 
-    def __init__(
-        self, problem: TabularModel | LayeredMDP, episodes: int, *, eta: float | None, seed: int, **parts: Any
-    ) -> None:
-        super().__init__(problem, episodes, seed=seed, **parts)
-        self.eta = eta
-        require(eta is None or 0.0 < eta < np.inf, "eta", eta, "a number > 0, or None")
-        self._action_values = np.zeros(self._layers.n_pairs)
-        self._log_weights = np.zeros(self._layers.n_pairs)
-        self._improve(self._action_values)
+    takes_start = True
+    #: eta in force, by default that of the theory.
+    step_size: float
 
     @abstractmethod
-    def _tuned(self) -> float:
-        """eta of the theory."""
-
-    @abstractmethod
-    def _evaluate(self, episode: CheckedEpisode) -> FloatArray:
+    def _values(self, state: PolicyState, episode: CheckedEpisode) -> FloatArray:
         """Q_k, flat, under the policy that episode k was played with."""
 
-    def _observe(self, episode: CheckedEpisode, values: FloatArray) -> None:
-        """Take in the transitions of episode k, whose Q_k is given; nothing where they are known."""
+    def _counted(self, state: PolicyState, episode: CheckedEpisode, values: FloatArray) -> PolicyState:
+        """With the transitions of episode k, whose Q_k is given; the same where they are known."""
+        return state
 
-    def _learn(self, episode: CheckedEpisode) -> None:
-        self._warn_at_the_end()
-        values = self._evaluate(episode)
-        self._observe(episode, values)
-        self._improve(values)
+    def _begin(self) -> PolicyState:
+        zeros, log_weights = np.zeros(self._layers.n_pairs), np.zeros(self._layers.n_pairs)
+        if self.start is not None:
+            log_weights = np.log((1.0 - START_SHARE) * self.start + START_SHARE / self._layers.n_actions)
+        return self._improved(PolicyState(zeros, log_weights, zeros), zeros)
 
-    def _improve(self, values: FloatArray) -> None:
+    def _learn(self, state: PolicyState, episode: CheckedEpisode) -> PolicyState:
+        values = self._values(state, episode)
+        return self._improved(self._counted(state, episode, values), values)._replace(k=state.k + 1)
+
+    def _improved(self, state: PolicyState, values: FloatArray) -> PolicyState:
         weights, policy = np.empty_like(values), np.empty_like(values)
-        exponential_weights(self._log_weights, values, self.step_size, self._layers.n_actions, weights, policy)
-        self._log_weights, self._action_values = weights, values
-        self._set_policy(policy)
-
-    @property
-    def step_size(self) -> float:
-        """eta in force."""
-        return self._tuned() if self.eta is None else self.eta
+        exponential_weights(state.log_weights, values, self.step_size, self._layers.n_actions, weights, policy)
+        return state._replace(policy=policy, log_weights=weights, action_values=values)
 
     @property
     def action_values(self) -> list[FloatArray]:
         """Q_k of the last update (zero before the first)."""
-        return self._layers.split(self._action_values.copy())
+        return self._layers.split(self._now.state.action_values.copy())
 
-    def _state(self) -> dict[str, Any]:
-        return {**super()._state(), "log_weights": self._log_weights, "action_values": self._action_values}
+    def _tree(self, state: PolicyState) -> dict[str, Any]:
+        return {"log_weights": state.log_weights, "action_values": state.action_values, "k": state.k}
 
-    def _set_state(self, state: dict[str, Any]) -> None:
-        own = {name: self._layers.flat_vector(state.pop(name), name) for name in ("log_weights", "action_values")}
-        for name, vector in own.items():
-            if not np.isfinite(vector).all():
-                raise ValueError(f"{name} has entries that are not finite")
-        self._log_weights, self._action_values = own["log_weights"], own["action_values"]
-        super()._set_state(state)
+    def _restore(self, tree: dict[str, Any], policy: FloatArray) -> PolicyState:
+        weights, values = (self._layers.flat_vector(tree[name], name) for name in ("log_weights", "action_values"))
+        if not (np.isfinite(weights).all() and np.isfinite(values).all()):
+            raise ValueError("log_weights or action_values have entries that are not finite")
+        return PolicyState(policy, weights, values, k=integer(tree["k"], "k", 0, ValueError))
 
 
-class CountingPolicyOptimisation(PolicyOptimisationLearner):
+class CountingPolicyOptimisation(PolicyOptimisation):
     """Bandit feedback, unknown transition, tabular: the counts, epochs and boxes of UOB-REPS.
 
     P_k holds the kernels that the counts at the beginning of the epoch leave possible; it contains the truth for
     all k with probability at least 1 - 4 zeta.
     """
 
-    feedback = "bandit"
-    _counts: EpochCounts
-    _set: BoxSet
+    Options = BanditOptions
+    options: BanditOptions
+    #: gamma in force, by default that of the theory.
+    exploration: float
 
-    def __init__(
-        self,
-        problem: TabularModel,
-        episodes: int,
-        *,
-        radius_scale: float = 1.0,
-        eta: float | None = None,
-        gamma: float | None = None,
-        zeta: float = 0.05,
-        seed: int = 0,
-    ) -> None:
-        require(0.0 < radius_scale < np.inf, "radius_scale", radius_scale, "a number > 0")
-        require(gamma is None or 0.0 < gamma < np.inf, "gamma", gamma, "a number > 0, or None")
-        require(0.0 < zeta < 1.0, "zeta", zeta, "a probability in (0, 1)")
-        self.radius_scale, self.gamma, self.zeta = radius_scale, gamma, zeta
-        super().__init__(problem, episodes, eta=eta, seed=seed)
-        self._take_counts(EpochCounts.empty(self._layers.sizes, self._layers.n_actions))
-
-    @property
     @abstractmethod
-    def exploration(self) -> float:
-        """gamma in force."""
+    def _tuned(self) -> tuple[float, float]:
+        """eta of the theory, and gamma for the eta in force."""
 
-    def _observe(self, episode: CheckedEpisode, values: FloatArray) -> None:
-        counts = self._counts.add(episode.states, episode.actions)
-        if counts.epoch == self._counts.epoch:
-            self._counts = counts  # inside an epoch the set stays
-        else:
-            self._take_counts(counts)
+    def _compose(self) -> None:
+        o = self.options
+        require(o.gamma is None or o.gamma > 0.0, "gamma", o.gamma, "a number > 0, or None")
+        self.step_size = self._tuned()[0] if o.eta is None else o.eta
+        self.exploration = self._tuned()[1] if o.gamma is None else o.gamma
+        self._estimator = VisitCounts(self._layers)
+        self._sets = BernsteinBoxes(self._layers, self.episodes, o.zeta, o.radius_scale)
 
-    def _take_counts(self, counts: EpochCounts) -> None:
-        self._counts = counts
-        self._set = bernstein_boxes(counts, self._layers, self.episodes, self.zeta, self.radius_scale)
+    def _begin(self) -> PolicyState:
+        return self._with(super()._begin(), self._estimator.empty())
+
+    def _with(self, state: PolicyState, counts: EpochCounts) -> PolicyState:
+        if state.data is not None and counts.version == state.data.version:
+            return state._replace(data=counts)  # inside an epoch the set stays
+        return state._replace(data=counts, set=self._sets(counts))
+
+    def _counted(self, state: PolicyState, episode: CheckedEpisode, values: FloatArray) -> PolicyState:
+        return self._with(state, self._estimator.add(state.data, episode.states, episode.actions))
+
+    def _observe(self, state: PolicyState, states: IntArray, actions: IntArray) -> PolicyState:
+        counts = state.data
+        for row, move in zip(states, actions, strict=True):
+            counts = self._estimator.add(counts, row, move, logged=True)
+        return self._with(state, counts)
 
     @property
     def confidence_set(self) -> BoxSet:
         """P_k."""
-        return self._set
+        found: BoxSet = self._now.state.set
+        return found
 
-    def _state(self) -> dict[str, Any]:
-        return {**super()._state(), "counts": self._counts.tree()}
+    def _tree(self, state: PolicyState) -> dict[str, Any]:
+        return {**super()._tree(state), "counts": self._estimator.tree(state.data)}
 
-    def _set_state(self, state: dict[str, Any]) -> None:
-        self._take_counts(checked_counts(state.pop("counts"), self._layers))
-        super()._set_state(state)
+    def _restore(self, tree: dict[str, Any], policy: FloatArray) -> PolicyState:
+        return self._with(super()._restore(tree, policy), self._estimator.restore(tree["counts"]))
 
 
 def extreme_values(

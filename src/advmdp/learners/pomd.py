@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from math import sqrt
-
-import numpy as np
-
+from advmdp import constants
 from advmdp.episodes import CheckedEpisode
 from advmdp.layered import FloatArray
-from advmdp.learners.policy_optimisation import CountingPolicyOptimisation, extreme_values
+from advmdp.learners.parts.losses import UpperOccupancy
+from advmdp.learners.policy_optimisation import CountingPolicyOptimisation, PolicyState, extreme_values
 from advmdp.registry import register_learner
-from advmdp.solvers.occupancy_bounds import visited_upper_occupancy
 
 
 @register_learner("pomd")
@@ -34,20 +31,21 @@ class Pomd(CountingPolicyOptimisation):
 
     name = "pomd"
     status = "every update against plain numpy that lists vertices; constants are orders, without logarithms"
+    partial = True
 
-    def _tuned(self) -> float:
-        return float(self.episodes ** (-2.0 / 3.0)) / self._layers.horizon
+    def _tuned(self) -> tuple[float, float]:
+        A, H, K = self._layers.n_actions, self._layers.horizon, self.episodes
+        return constants.pomd_step(H, K), constants.pomd_exploration(A, K)
 
-    @property
-    def exploration(self) -> float:
-        """gamma in force; by default K^(-1/3) / sqrt(A)."""
-        if self.gamma is not None:
-            return self.gamma
-        return float(self.episodes ** (-1.0 / 3.0)) / sqrt(self._layers.n_actions)
+    def _compose(self) -> None:
+        super()._compose()
+        self._losses = UpperOccupancy(gamma=lambda k: self.exploration)
 
-    def _evaluate(self, episode: CheckedEpisode) -> FloatArray:
-        layers = self._layers
-        upper = visited_upper_occupancy(self._set, self._flat_policy, episode.states)
-        estimate = np.zeros(layers.n_pairs)
-        estimate[episode.pairs] = episode.losses / (upper * self._flat_policy[episode.pairs] + self.exploration)
-        return layers.flatten(extreme_values(self._set, self.policy, layers.split(estimate), maximise=False))
+    def _values(self, state: PolicyState, episode: CheckedEpisode) -> FloatArray:
+        split, flatten = self._layers.split, self._layers.flatten
+        estimate = self._losses(state, episode, state.k)
+        assert state.set is not None
+        return flatten(extreme_values(state.set, split(state.policy), split(estimate), maximise=False))
+
+    def _weights(self, state: PolicyState, episode: CheckedEpisode) -> FloatArray:
+        return self._losses.weights(state, episode.states, episode.pairs, state.k)

@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import sqrt
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from advmdp.confidence import radii
 from advmdp.confidence.estimators import RidgeEstimate, ValueTargets
+from advmdp.confidence.values import Targets
 from advmdp.episodes import CheckedEpisode
 from advmdp.layered import FloatArray, LinearMixtureModel
-from advmdp.learners.linear_mixture import checked_sums
 from advmdp.learners.oppo import Oppo
+from advmdp.learners.options import ValueStepOptions
+from advmdp.learners.policy_optimisation import PolicyState
 from advmdp.registry import register_learner
+
+
+@dataclass(frozen=True, kw_only=True)
+class PowersOptions(ValueStepOptions):
+    """``lam`` is 1 / B^2, as in the source."""
+
+    lam: float | None = None
+
+
+class TwoTargets(NamedTuple):
+    """The weighted regression of V, and that of V^2."""
+
+    sums: ValueTargets
+    estimate: RidgeEstimate
+    squares: Targets
 
 
 @register_learner("powers")
@@ -41,68 +59,56 @@ class Powers(Oppo):
     name = "powers"
     status = "every update against plain numpy from the full history; coverage; radii recalled and rederived"
 
-    def __init__(
-        self,
-        problem: LinearMixtureModel,
-        episodes: int,
-        *,
-        lam: float | None = None,
-        radius_scale: float = 1.0,
-        eta: float | None = None,
-        zeta: float = 0.05,
-        seed: int = 0,
-    ) -> None:
-        super().__init__(problem, episodes, lam=lam, radius_scale=radius_scale, eta=eta, zeta=zeta, seed=seed)
-        self._largest_feature = largest_feature(problem)
-        self._take_square_sums(ValueTargets.empty(self._layers.horizon, problem.dim))
+    Options = PowersOptions
 
-    def _bernstein(self, deviation: float, largest: float, length: float) -> float:
+    def _compose(self) -> None:
+        super()._compose()
+        self._largest_feature = largest_feature(self._problem)
+
+    def _begin(self) -> PolicyState:
+        empty = self._targets.empty()
+        return super()._begin()._replace(data=TwoTargets(empty.sums, empty.estimate, empty))
+
+    def _bernstein(self, k: int, deviation: float, largest: float, length: float) -> float:
         """A radius of Zhou, Gu and Szepesvari (2021), for regressors of length at most ``length`` max |phi_V|."""
+        model = self._problem
         return radii.self_normalised_bernstein(
-            self.episodes_seen + 1,
-            self._layers.horizon,
-            self._problem.dim,
-            self.regularisation,
-            self.zeta,
-            self._problem.bound,
-            deviation=deviation,
-            largest=largest,
-            length=length * self._largest_feature,
-        )
+            k + 1, model.horizon, model.dim, self.regularisation, self.options.zeta, model.bound,
+            deviation=deviation, largest=largest, length=length * self._largest_feature,
+        )  # fmt: skip
 
-    def _radius(self, h: int) -> float:
+    def _beta(self, state: PolicyState) -> FloatArray:
         """betahat: after division by sigma >= H / sqrt(d), variance at most 1, noise and length at most sqrt(d)."""
         root = sqrt(self._problem.dim)
-        return self._bernstein(1.0, root, root)
+        return np.full(self._layers.horizon - 1, self.options.radius_scale * self._bernstein(state.k, 1.0, root, root))
 
-    def _observe(self, episode: CheckedEpisode, values: FloatArray) -> None:
-        dim, horizon = self._problem.dim, self._layers.horizon
+    def _counted(self, state: PolicyState, episode: CheckedEpisode, values: FloatArray) -> PolicyState:
+        dim, horizon, k = self._problem.dim, self._layers.horizon, state.k
         root, square = sqrt(dim), float(horizon**2)
-        betacheck = self._bernstein(root, root, root)  # no variance known: d in place of 1
-        betatilde = self._bernstein(square, square, square)
+        betacheck = self._bernstein(k, root, root, root)  # no variance known: d in place of 1
+        betatilde = self._bernstein(k, square, square, square)
 
-        phi, targets = self._targets(episode, values)
-        phi_square, square_targets = self._targets(episode, values, power=2)
-        mean, width = _predict(phi, self._estimate)
-        mean_square, width_square = _predict(phi_square, self._square_estimate)
+        phi, targets = self._targets.targets(episode.states, episode.actions, state.policy, values)
+        phi_square, square_targets = self._targets.targets(
+            episode.states, episode.actions, state.policy, values, power=2
+        )
+        mean, width = _predict(phi, state.data.estimate)
+        mean_square, width_square = _predict(phi_square, state.data.squares.estimate)
 
         variance = mean_square.clip(0.0, square) - mean.clip(0.0, horizon) ** 2
         error = np.minimum(square, betatilde * width_square) + np.minimum(square, 2.0 * horizon * betacheck * width)
         weights = 1.0 / np.maximum(square / dim, variance + error)
-        self._take_sums(self._sums.add(phi, targets, weights))
-        self._take_square_sums(self._square_sums.add(phi_square, square_targets))
+        weighted = self._targets.add(state.data, phi, targets, weights)
+        squares = self._targets.add(state.data.squares, phi_square, square_targets)
+        return state._replace(data=TwoTargets(weighted.sums, weighted.estimate, squares))
 
-    def _take_square_sums(self, sums: ValueTargets) -> None:
-        self._square_sums = sums
-        self._square_estimate = sums.estimate(self.regularisation)
+    def _tree(self, state: PolicyState) -> dict[str, Any]:
+        return {**super()._tree(state), "square_sums": state.data.squares.sums.tree()}
 
-    def _state(self) -> dict[str, Any]:
-        return {**super()._state(), "square_sums": self._square_sums.tree()}
-
-    def _set_state(self, state: dict[str, Any]) -> None:
-        tree = state.pop("square_sums")
-        self._take_square_sums(checked_sums(ValueTargets, tree, self._layers.horizon, self._problem.dim))
-        super()._set_state(state)
+    def _restore(self, tree: dict[str, Any], policy: FloatArray) -> PolicyState:
+        state = super()._restore(tree, policy)
+        sums, estimate = state.data
+        return state._replace(data=TwoTargets(sums, estimate, self._targets.restore(tree["square_sums"])))
 
 
 def _predict(rows: FloatArray, estimate: RidgeEstimate) -> tuple[FloatArray, FloatArray]:

@@ -3,45 +3,66 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import dataclass
 from math import ceil, log
+from typing import Any
 
-import numpy as np
-
+from advmdp import constants
 from advmdp._checks import integer
-from advmdp.confidence import ConfidenceSet
+from advmdp.confidence.regression import joint_regression
 from advmdp.errors import InvalidSpecError
-from advmdp.layered import FloatArray, LinearMixtureModel
-from advmdp.learners.linear_mixture import Geometry
-from advmdp.learners.vlsuob_reps import VlsuobRepsExtension
+from advmdp.layered import LinearMixtureModel
+from advmdp.learners.options import GeometryOptions
+from advmdp.learners.parts.losses import UpperOccupancy
+from advmdp.learners.parts.steps import Blocks
+from advmdp.learners.reps import Parts, RepsLearner
 from advmdp.registry import register_learner
 
 
-class Restarting(VlsuobRepsExtension):
-    """VLSUOB-REPS (joint radius) in blocks of episodes: each begins with the q nearest to the uniform measure.
+class RestartingReps(RepsLearner):
+    """VLSUOB-REPS (joint radius) in blocks of episodes; eta = gamma of Theorem 1 for as many as the block has."""
 
-    Only q is forgotten: the transition does not change, so that the regression, and the sets, go on.  Step size and
-    exploration are those of Theorem 1 for as many episodes as the block has.
-    """
+    needs = LinearMixtureModel
+    partial = True
+    options: Any
 
     @abstractmethod
     def _block(self, k: int) -> tuple[int, int]:
         """First episode and length of the block in which episode k (from 0) lies."""
 
-    def _tuned(self) -> float:
-        return self._tuned_to(self._block(self.episodes_seen)[1])
+    def _tuned(self, k: int) -> float:
+        S, A, H, _ = self._sizes()
+        return constants.theorem_1(S, A, H, self._block(k)[1], self.options.zeta)
 
-    def _advance(self, confidence_set: ConfidenceSet, estimate: FloatArray) -> None:
-        following = self.episodes_seen + 1
-        if self._block(following)[0] == following:
-            # The losses of the past are forgotten, those of this last episode with them.
-            self._log_q, self._kernels = self._uniform_start()
-            self._warm = None
-            estimate = np.zeros_like(estimate)
-        super()._advance(confidence_set, estimate)
+    def _parts(self) -> Parts:
+        o, model = self.options, self._problem
+        return Parts(
+            *joint_regression(model, o.geometry, o.zeta, o.radius_scale),
+            losses=UpperOccupancy(gamma=self._tuned),
+            step=Blocks(model, self._tuned, first_policy=self.start, block=self._block),
+        )
+
+    @property
+    def step_size(self) -> float:  # type: ignore[override]
+        """eta = gamma of the current block."""
+        return self._tuned(self.episodes_seen)
+
+    exploration = step_size
+
+
+@dataclass(frozen=True, kw_only=True)
+class RestartOptions(GeometryOptions):
+    """``switches``: how many changes of the best policy to be prepared for."""
+
+    switches: int = 4
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        integer(self.switches, "switches", 1, InvalidSpecError)
 
 
 @register_learner("vlsuob-reps-restart")
-class VlsuobRepsRestart(Restarting):
+class VlsuobRepsRestart(RestartingReps):
     """An extension for losses that change: it forgets them every ``restart_period`` episodes.
 
     Parameters
@@ -55,28 +76,15 @@ class VlsuobRepsRestart(Restarting):
 
     name = "vlsuob-reps-restart"
     status = "extension, no bound proved; steps against a conic solver, restarts against a fresh learner"
-
-    def __init__(
-        self,
-        problem: LinearMixtureModel,
-        episodes: int,
-        *,
-        switches: int = 4,
-        geometry: Geometry = "ellipsoid",
-        radius_scale: float = 1.0,
-        zeta: float = 0.05,
-        seed: int = 0,
-    ) -> None:
-        self.switches = integer(switches, "switches", 1, InvalidSpecError)
-        super().__init__(problem, episodes, geometry=geometry, radius_scale=radius_scale, zeta=zeta, seed=seed)
+    Options = RestartOptions
 
     @property
     def restart_period(self) -> int:
         """Episodes from one restart to the next, at most K."""
-        S, A, H = self._layers.n_states, self._layers.n_actions, self._layers.horizon
-        volume = S * A * log(H * S * A / self.zeta) / H
-        period: float = (self.episodes / self.switches) ** (2 / 3) * volume ** (1 / 3)
-        return min(self.episodes, ceil(period))
+        S, A, H, K = self._sizes()
+        volume = S * A * log(H * S * A / self.options.zeta) / H
+        period: float = (K / self.options.switches) ** (2 / 3) * volume ** (1 / 3)
+        return min(K, ceil(period))
 
     def _block(self, k: int) -> tuple[int, int]:
         period = self.restart_period
@@ -84,10 +92,10 @@ class VlsuobRepsRestart(Restarting):
 
 
 @register_learner("vlsuob-reps-anytime")
-class VlsuobRepsAnytime(Restarting):
+class VlsuobRepsAnytime(RestartingReps):
     """An extension for an unknown number of episodes: blocks of 1, 2, 4, 8, ... episodes.
 
-    Nothing depends on ``episodes``, which may be any number; there is no warning after so many.
+    Nothing depends on ``episodes``, which may be left out; there is no warning after so many.
 
     Parameters
     ----------
@@ -100,10 +108,9 @@ class VlsuobRepsAnytime(Restarting):
         "extension, no bound proved (a doubling argument is sketched); steps against a conic solver, restarts against "
         "a fresh learner"
     )
+    needs_episodes = False
+    Options = GeometryOptions
 
     def _block(self, k: int) -> tuple[int, int]:
         length = 1 << ((k + 1).bit_length() - 1)
         return length - 1, length
-
-    def _warn_at_the_end(self) -> None:
-        """There is no end."""

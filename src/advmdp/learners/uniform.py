@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from advmdp.episodes import CheckedEpisode
-from advmdp.layered import LayeredMDP, TabularModel
+from advmdp.layered import FloatArray
 from advmdp.learners.base import Learner
 from advmdp.registry import register_learner
+
+
+class Fixed(NamedTuple):
+    """A policy that never changes."""
+
+    policy: FloatArray
 
 
 @register_learner("uniform")
@@ -16,10 +24,11 @@ class Uniform(Learner):
 
     name = "uniform"
     status = "exact (closed form)"
+    needs_episodes = False
+    partial = True
 
-    def __init__(self, problem: TabularModel | LayeredMDP, episodes: int, *, seed: int = 0) -> None:
-        super().__init__(problem, episodes, seed=seed)
-        self._set_policy(np.full(self._layers.n_pairs, 1.0 / self._layers.n_actions))
+    def _begin(self) -> Fixed:
+        return Fixed(np.full(self._layers.n_pairs, 1.0 / self._layers.n_actions))
 
-    def _learn(self, episode: CheckedEpisode) -> None:
-        """Nothing to learn."""
+    def _learn(self, state: Fixed, episode: CheckedEpisode) -> Fixed:
+        return state

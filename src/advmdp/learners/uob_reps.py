@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from advmdp.confidence import ConfidenceSet
-from advmdp.confidence.estimators import EpochCounts
-from advmdp.layered import TabularModel
-from advmdp.learners.counting import bernstein_boxes
-from advmdp.learners.tabular import TabularReps
+from advmdp import constants
+from advmdp.confidence.counts import BernsteinBoxes, VisitCounts
+from advmdp.learners.options import BanditOptions
+from advmdp.learners.parts.losses import UpperOccupancy
+from advmdp.learners.parts.steps import MirrorDescent
+from advmdp.learners.reps import Parts, RepsLearner
 from advmdp.registry import register_learner
 
 
 @register_learner("uob-reps")
-class UobReps(TabularReps):
+class UobReps(RepsLearner):
     """The tabular algorithm: nothing of the dynamics is known but the layers.
 
     Parameters
@@ -25,19 +26,18 @@ class UobReps(TabularReps):
 
     name = "uob-reps"
     status = "every step against a conic solver, counts against their full history; constants recalled"
+    partial = True
+    Options = BanditOptions
+    options: BanditOptions
+    entropy = "triples"
 
-    def __init__(
-        self,
-        problem: TabularModel,
-        episodes: int,
-        *,
-        radius_scale: float = 1.0,
-        eta: float | None = None,
-        gamma: float | None = None,
-        zeta: float = 0.05,
-        seed: int = 0,
-    ) -> None:
-        super().__init__(problem, episodes, radius_scale=radius_scale, eta=eta, gamma=gamma, zeta=zeta, seed=seed)
-
-    def _set_of_epoch(self, counts: EpochCounts) -> ConfidenceSet:
-        return bernstein_boxes(counts, self._layers, self.episodes, self.zeta, self.radius_scale)
+    def _parts(self) -> Parts:
+        o, layers = self.options, self._layers
+        tuned = constants.theorem_1(*self._sizes(), o.zeta)
+        self._tune(eta=tuned, gamma=tuned)
+        return Parts(
+            estimator=VisitCounts(layers),
+            sets=BernsteinBoxes(layers, self.episodes, o.zeta, o.radius_scale),
+            losses=UpperOccupancy(gamma=lambda k: self.exploration),
+            step=MirrorDescent(self._problem, lambda k: self.step_size, "triples", self.start),
+        )

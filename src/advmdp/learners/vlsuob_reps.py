@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from dataclasses import dataclass
 
+from advmdp import constants
 from advmdp.confidence import radii
-from advmdp.confidence.estimators import AllNextStates, RidgeEstimate
-from advmdp.episodes import CheckedEpisode
+from advmdp.confidence.estimators import AllNextStates
+from advmdp.confidence.regression import MixtureSets, Radius, RidgeRegression, vector_radius
 from advmdp.layered import LinearMixtureModel
-from advmdp.learners.linear_mixture import Geometry, LinearMixtureReps, Regression
-from advmdp.learners.reps import require
+from advmdp.learners.options import RadiusOptions
+from advmdp.learners.parts.losses import UpperOccupancy
+from advmdp.learners.parts.steps import MirrorDescent
+from advmdp.learners.reps import Parts, RepsLearner
 from advmdp.registry import register_learner
-
-Radius = Literal["paper", "paper-uniform", "determinant", "joint"]
 
 
 @register_learner("vlsuob-reps")
-class VlsuobReps(LinearMixtureReps):
+class VlsuobReps(RepsLearner):
     """Algorithm 1 of the paper, with its own constants.
 
     Parameters
@@ -31,7 +32,7 @@ class VlsuobReps(LinearMixtureReps):
     radius_scale
         Factor on the radius; anything but 1 has no guarantee.
     simplex
-        Whether to use that theta is non-negative, where the model knows it.
+        Whether to use that theta is non-negative, where the model knows it; None: if it can be used.
     lam
         Regularisation; by default d log(k S) in episode k (1 in the first), and 1 with the joint radius.
     eta, gamma, zeta
@@ -40,55 +41,38 @@ class VlsuobReps(LinearMixtureReps):
 
     name = "vlsuob-reps"
     status = "every step against a conic solver, estimator against its full history"
-    _sums_class = AllNextStates
+    needs = LinearMixtureModel
+    partial = True
+    Options = RadiusOptions
+    options: RadiusOptions
 
-    def __init__(
-        self,
-        problem: LinearMixtureModel,
-        episodes: int,
-        *,
-        geometry: Geometry = "ellipsoid",
-        entropy: Literal["pairs", "triples"] = "pairs",
-        radius: Radius = "paper",
-        radius_scale: float = 1.0,
-        simplex: bool = False,
-        lam: float | None = None,
-        eta: float | None = None,
-        gamma: float | None = None,
-        zeta: float = 0.05,
-        seed: int = 0,
-    ) -> None:
-        self.radius = radius
-        names = ("paper", "paper-uniform", "determinant", "joint")
-        require(radius in names, "radius", radius, f"one of {', '.join(names)}")
-        super().__init__(
-            problem, episodes, geometry=geometry, entropy=entropy, radius_scale=radius_scale, simplex=simplex, lam=lam,
-            eta=eta, gamma=gamma, zeta=zeta, seed=seed,
-        )  # fmt: skip
+    def _parts(self) -> Parts:
+        o, model = self.options, self._problem
+        tuned = constants.theorem_1(*self._sizes(), o.zeta)
+        self._tune(eta=tuned, gamma=tuned)
+        simplex = o.geometry == "ellipsoid" and model.simplex if o.simplex is None else o.simplex
+        beta = vector_radius(o.radius, model, self._regularisation, o.zeta)
+        return Parts(
+            estimator=RidgeRegression(model, AllNextStates, self._regularisation),
+            sets=MixtureSets(model, beta, o.geometry, simplex, o.radius_scale),
+            losses=UpperOccupancy(gamma=lambda k: self.exploration),
+            step=MirrorDescent(model, lambda k: self.step_size, o.entropy, self.start),
+        )
 
     def _regularisation(self, k: int) -> float:
-        if self.lam is not None:
-            return self.lam
-        if self.radius == "joint":
+        if self.options.lam is not None:
+            return self.options.lam
+        if self.options.radius == "joint":
             return 1.0
         return radii.growing_regularisation(k, self._layers.n_states, self._problem.dim)
 
-    def _radii(self, estimate: RidgeEstimate, k: int) -> list[float]:
-        horizon, dim = self._layers.horizon, self._problem.dim
-        lam, bound, values = self._regularisation(k), self._problem.bound, estimate.log_determinants.tolist()
-        if self.radius in ("paper", "paper-uniform"):
-            form = radii.paper if self.radius == "paper" else radii.paper_uniform
-            return [form(k, self._layers.n_states, horizon, dim, lam, self.zeta, bound)] * (horizon - 1)
-        if self.radius == "determinant":
-            return [radii.determinant(value, horizon, dim, lam, self.zeta, bound) for value in values]
-        # The failure probability is shared by the H - 1 layers that are regressed.
-        return [radii.joint(value, max(1, horizon - 1), dim, lam, self.zeta, bound) for value in values]
 
-    def _estimator_with(self, episode: CheckedEpisode) -> Regression:
-        sums = self._estimator.sums
-        assert isinstance(sums, AllNextStates)
-        grown = sums.add(self._problem, episode.states, episode.actions)
-        return self._with_estimate(grown, self.episodes_seen + 2)
+@dataclass(frozen=True, kw_only=True)
+class TightOptions(RadiusOptions):
+    """The joint radius, and the simplex where the model has it."""
+
+    radius: Radius = "joint"
+    simplex: bool | None = None
 
 
 @register_learner("vlsuob-reps-tight")
@@ -96,42 +80,4 @@ class VlsuobRepsTight(VlsuobReps):
     """VLSUOB-REPS with the joint radius, constant lambda, and the simplex of weights where the model has it."""
 
     name = "vlsuob-reps-tight"
-
-    def __init__(
-        self,
-        problem: LinearMixtureModel,
-        episodes: int,
-        *,
-        geometry: Geometry = "ellipsoid",
-        entropy: Literal["pairs", "triples"] = "pairs",
-        radius: Radius = "joint",
-        radius_scale: float = 1.0,
-        simplex: bool | None = None,
-        lam: float | None = None,
-        eta: float | None = None,
-        gamma: float | None = None,
-        zeta: float = 0.05,
-        seed: int = 0,
-    ) -> None:
-        if simplex is None:
-            simplex = geometry == "ellipsoid" and getattr(problem, "simplex", False)
-        super().__init__(
-            problem, episodes, geometry=geometry, entropy=entropy, radius=radius, radius_scale=radius_scale,
-            simplex=simplex, lam=lam, eta=eta, gamma=gamma, zeta=zeta, seed=seed,
-        )  # fmt: skip
-
-
-class VlsuobRepsExtension(VlsuobRepsTight):
-    """What the extensions build on: the learner above, with the options that concern them too."""
-
-    def __init__(
-        self,
-        problem: LinearMixtureModel,
-        episodes: int,
-        *,
-        geometry: Geometry = "ellipsoid",
-        radius_scale: float = 1.0,
-        zeta: float = 0.05,
-        seed: int = 0,
-    ) -> None:
-        super().__init__(problem, episodes, geometry=geometry, radius_scale=radius_scale, zeta=zeta, seed=seed)
+    Options = TightOptions

@@ -19,6 +19,7 @@ from typing import Literal
 
 import pandas as pd
 
+from advmdp import constants
 from advmdp.confidence import radii
 from advmdp.errors import InvalidSpecError
 
@@ -78,9 +79,8 @@ def _check_sizes(S: int, A: int, H: int, K: float, d: int, zeta: float, B: float
 # ------------------------------------------------------------------- the parts of the repaired Theorem 1
 
 
-def step_size(S: int, A: int, H: int, K: float, zeta: float) -> float:
-    """eta = gamma = sqrt(H log(H S A / zeta) / (K S A)), the choice of Theorem 1."""
-    return sqrt(H * log(H * S * A / zeta) / (K * S * A))
+#: eta = gamma of Theorem 1.
+step_size = constants.theorem_1
 
 
 def expected_width(visited: float, H: int, zeta: float, layers: float) -> float:
@@ -365,10 +365,10 @@ def visited_width_counts(confidence: float, S: int, A: int, K: float) -> float:
 def uc_o_reps(S: int, A: int, H: int, K: float, d: int = 1, zeta: float = 0.05, B: float = 1.0) -> Bound:
     """Full information, with the constants of ``docs/learners/uc-o-reps.md``; holds with probability 1 - 2 zeta."""
     _check_sizes(S, A, H, K, d, zeta, B)
-    divergence = log(S**2 * A / H**2)
+    divergence = constants.triples_divergence(S, A, H)
     width = expected_width(visited_width_counts(log(K * S * A / zeta), S, A, K), H, zeta, layers=H - 1)
     terms = (
-        ("REGRET", mirror_descent(H * divergence, sqrt(divergence / K), H * K)),
+        ("REGRET", mirror_descent(H * divergence, constants.uc_o_reps(S, A, H, K), H * K)),
         ("ERROR", error(width, H)),
     )
     source = f"{ROSENBERG} (ICML); constants: docs/learners/uc-o-reps.md"
@@ -484,7 +484,7 @@ def oppo(
     """Order d H^2 sqrt(K), full information; the constants are those of our radius, see docs/learners/oppo.md."""
     _check_sizes(S, A, H, K, d, zeta, B)
     terms = (
-        ("WEIGHTS", exponential_weights(A, H, K, sqrt(2.0 * log(A) / K) / H)),
+        ("WEIGHTS", exponential_weights(A, H, K, constants.oppo(A, H, K))),
         ("OPTIMISM", _value_targeted(S, H, K, d, zeta, B, regularisation)),
         ("UNVISITED", unvisited_optimism(H, K, zeta)),
     )
@@ -506,7 +506,7 @@ def powers(S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B: floa
     )
     information = d * log(1.0 + K * longest**2 / regularisation)
     terms = (
-        ("WEIGHTS", exponential_weights(A, H, K, sqrt(2.0 * log(A) / K) / H)),
+        ("WEIGHTS", exponential_weights(A, H, K, constants.oppo(A, H, K))),
         ("OPTIMISM", sum(visited_optimism(sqrt(3.0) * H * radius, m, information, K) for m in range(1, H))),
         ("UNVISITED", unvisited_optimism(H, K, zeta)),
     )

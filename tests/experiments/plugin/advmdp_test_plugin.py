@@ -12,11 +12,12 @@ from advmdp.learners.uniform import Uniform
 
 class _Plugin(Uniform):
     def __init__(self, problem, episodes, *, marker="", seed=0):
-        super().__init__(problem, episodes, seed=seed)
         self.marker = marker
+        super().__init__(problem, episodes, seed=seed)
 
-    def _learn(self, episode):
+    def _learn(self, state, episode):
         self.misbehave()
+        return state
 
 
 class Killed(_Plugin):

@@ -18,8 +18,8 @@ import numpy as np
 from advmdp.confidence import BoxSet
 from advmdp.episodes import CheckedEpisode, play
 from advmdp.layered import FloatArray, IntArray, LinearMixtureMDP
-from advmdp.learners.linear_mixture import LinearMixtureReps
 from advmdp.learners.lsuob_reps import LsuobReps
+from advmdp.learners.reps import RepsLearner, RepsState
 from advmdp.learners.vlsuob_reps import VlsuobReps
 from advmdp.occupancy import best_policy, occupancy_measure
 from advmdp.solvers import mirror_descent_step, upper_occupancy
@@ -57,17 +57,14 @@ class Record:
 class PrintedSetIndex(VlsuobReps):
     """The update of the paper's main text, over the set *before* the last episode (not for use)."""
 
-    def _learn(self, episode: CheckedEpisode) -> None:
-        log_q, printed_set = self._layers.split(self._log_q), self._set
-        super()._learn(episode)
-        step = mirror_descent_step(
-            printed_set, None, self._layers.split(self._loss_estimate), self.step_size, log_q=log_q
-        )
-        self._take(step)
+    def _learn(self, state: RepsState, episode: CheckedEpisode) -> RepsState:
+        learned = super()._learn(state, episode)
+        step = self.parts.step.advance(state.step, state.set, learned.loss_estimate, state.k)
+        return learned._replace(step=step, policy=step.policy)
 
 
 def record_run(
-    learner: LinearMixtureReps, mdp: LinearMixtureMDP, rng: np.random.Generator, bound: bounds.BoundFunction
+    learner: RepsLearner, mdp: LinearMixtureMDP, rng: np.random.Generator, bound: bounds.BoundFunction
 ) -> Record:
     """Play all episodes of a learner and write everything down."""
     layers, episodes = mdp.layers, learner.episodes
@@ -116,7 +113,7 @@ def records(seed: int, trials: int, radius_scale: float = 1.0) -> tuple[Record, 
     result = []
     for i in range(trials):
         mdp = small_world(rng)
-        learner: LinearMixtureReps
+        learner: RepsLearner
         if i % 3 == 2:
             learner = LsuobReps(mdp.model, EPISODES, radius_scale=radius_scale, zeta=ZETA)
             bound: bounds.BoundFunction = bounds.lsuob_reps

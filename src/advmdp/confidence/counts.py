@@ -1,0 +1,116 @@
+"""Tabular dynamics: visit counts with doubling epochs, and the sets of kernels around their frequencies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from advmdp._checks import float_array, integer
+from advmdp.confidence import radii
+from advmdp.confidence.box import BoxSet
+from advmdp.confidence.estimators import EpochCounts
+from advmdp.confidence.l1 import L1Set
+from advmdp.layered import FloatArray, IntArray, Layers
+
+
+@dataclass(frozen=True)
+class VisitCounts:
+    """N(s, a, s'); a new epoch begins when a visited pair has doubled its visits, and sets change with epochs only."""
+
+    layers: Layers
+
+    def empty(self) -> EpochCounts:
+        """Before the first episode."""
+        return EpochCounts.empty(self.layers.sizes, self.layers.n_actions)
+
+    def add(self, data: EpochCounts, states: IntArray, actions: IntArray, logged: bool = False) -> EpochCounts:
+        """With one more episode."""
+        return data.add(states, actions, logged)
+
+    def tree(self, data: EpochCounts) -> dict[str, Any]:
+        """For a checkpoint."""
+        return data.tree()
+
+    def restore(self, tree: dict[str, Any]) -> EpochCounts:
+        """The inverse of :meth:`tree`, or ValueError where it cannot be of any history."""
+        empty = self.empty()
+        tables = []
+        for name in ("transitions", "at_epoch"):
+            counts = [float_array(table, name, ValueError) for table in tree[name]]
+            if [table.shape for table in counts] != [table.shape for table in empty.transitions]:
+                raise ValueError(f"{name} have shapes {[table.shape for table in counts]}")
+            if not all((table >= 0.0).all() and (table == np.floor(table)).all() for table in counts):
+                raise ValueError(f"{name} are not counts")
+            tables.append(tuple(counts))
+        if not all((then <= now).all() for now, then in zip(*tables, strict=True)):
+            raise ValueError("an epoch began with more visits than there are now")
+        epoch = integer(tree["epoch"], "epoch", 1, ValueError)
+        return EpochCounts(tables[0], tables[1], epoch, integer(tree["logged"], "logged", 0, ValueError))
+
+
+@dataclass(frozen=True)
+class BernsteinBoxes:
+    """Empirical Bernstein intervals around the frequencies at the beginning of the epoch (Jin et al. 2020, eq. 7)."""
+
+    layers: Layers
+    episodes: int
+    zeta: float
+    scale: float = 1.0
+
+    def __call__(self, counts: EpochCounts) -> BoxSet:
+        """The kernels that the counts leave possible."""
+        S, A, K = self.layers.n_states, self.layers.n_actions, self.episodes + counts.logged
+        lower, upper = [], []
+        for frequency, visits in counts.frequencies():
+            width = self.scale * radii.bernstein(frequency, visits, K, S, A, self.zeta)
+            # Nothing is known of a pair that was never visited, however small the scale: all distributions.
+            width = np.where(visits[..., None] > 0.0, width, 1.0)
+            lower.append(frequency - width)
+            upper.append(frequency + width)
+        last = np.ones((self.layers.sizes[-2], A, 1))
+        return BoxSet([*lower, last], [*upper, last])
+
+
+@dataclass(frozen=True)
+class L1Balls:
+    """Rows within eps(s, a) = sqrt(2 S_{h+1} log(K S A / zeta) / max(1, N(s, a))) of their frequency, in l1 norm."""
+
+    layers: Layers
+    episodes: int
+    zeta: float
+    scale: float = 1.0
+
+    def balls(self, counts: EpochCounts) -> tuple[list[FloatArray], list[FloatArray]]:
+        """Centres and radii of all layers; every distribution where a pair was never visited."""
+        S, A, K = self.layers.n_states, self.layers.n_actions, self.episodes + counts.logged
+        centres, widths = [], []
+        for frequency, visits in counts.frequencies():
+            seen = visits > 0.0
+            radius = self.scale * radii.weissman(visits, frequency.shape[2], K, S, A, self.zeta)
+            centres.append(np.where(seen[..., None], frequency, 1.0 / frequency.shape[2]))
+            widths.append(np.where(seen, np.minimum(radius, 2.0), 2.0))
+        last = self.layers.sizes[-2], A
+        return [*centres, np.ones((*last, 1))], [*widths, np.zeros(last)]
+
+    def __call__(self, counts: EpochCounts) -> L1Set | BoxSet:
+        """The kernels that the counts leave possible."""
+        return L1Set(*self.balls(counts))
+
+
+@dataclass(frozen=True)
+class ShiftedBoxes(L1Balls):
+    """(1 - alpha) P + alpha / S_{h+1}, P in the smallest boxes around the balls, so that q(s) >= alpha / S_h."""
+
+    alpha: float = 0.0
+
+    def __call__(self, counts: EpochCounts) -> L1Set | BoxSet:
+        """The kernels that the counts leave possible, shifted."""
+        # Entries of a difference that sums to zero are at most half its norm.
+        lower, upper = [], []
+        for centre, radius in zip(*self.balls(counts), strict=True):
+            even = self.alpha / centre.shape[2]
+            lower.append((1.0 - self.alpha) * np.maximum(centre - 0.5 * radius[..., None], 0.0) + even)
+            upper.append((1.0 - self.alpha) * np.minimum(centre + 0.5 * radius[..., None], 1.0) + even)
+        return BoxSet(lower, upper)

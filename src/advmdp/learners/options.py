@@ -1,0 +1,139 @@
+"""The options of the learners, each declared and checked once.
+
+A learner names a class of options as ``Options``; its fields are keyword arguments of the constructor and attributes
+of the learner.  Classes of options are built from one another, so that ``eta`` means the same everywhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from advmdp.confidence.regression import Geometry, Radius
+from advmdp.errors import InvalidSpecError
+from advmdp.layered import LinearMixtureModel
+
+Entropy = Literal["pairs", "triples"]
+
+
+def require(valid: bool, option: str, value: object, wanted: str) -> None:
+    """Raise InvalidSpecError, naming the option, its value and what would be right, unless ``valid``."""
+    if not valid:
+        raise InvalidSpecError(f"{option} is {value!r}, should be {wanted}")
+
+
+def number(value: object, above: float) -> bool:
+    """Whether this is a finite number above a limit."""
+    real = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    return real and above < value < np.inf  # type: ignore[operator]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoOptions:
+    """None."""
+
+    def __post_init__(self) -> None:
+        """Where classes of options that are built from others end their checks."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepOptions(NoOptions):
+    """``eta``: the step size; None stands for that of the theorem."""
+
+    eta: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.eta is None or number(self.eta, 0.0), "eta", self.eta, "a number > 0, or None")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetOptions(NoOptions):
+    """``radius_scale``: factor on the radii of the sets; ``zeta``: failure probability."""
+
+    radius_scale: float = 1.0
+    zeta: float = 0.05
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(number(self.radius_scale, 0.0), "radius_scale", self.radius_scale, "a number > 0")
+        require(number(self.zeta, 0.0) and self.zeta < 1.0, "zeta", self.zeta, "a probability in (0, 1)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FullOptions(SetOptions, StepOptions):
+    """A set and a step."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BanditOptions(FullOptions):
+    """``gamma``: implicit exploration; None stands for that of the theorem."""
+
+    gamma: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        valid = self.gamma is None or self.gamma == 0.0 or number(self.gamma, 0.0)
+        require(valid, "gamma", self.gamma, "a number >= 0, or None")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GeometryOptions(SetOptions):
+    """``geometry``: the shape of the sets around a regression."""
+
+    geometry: Geometry = "ellipsoid"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.geometry in ("ellipsoid", "box"), "geometry", self.geometry, "'ellipsoid' or 'box'")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixtureOptions(GeometryOptions, BanditOptions):
+    """``entropy`` of the step, whether to use the ``simplex`` of weights, and ``lam``, the regularisation."""
+
+    entropy: Entropy = "pairs"
+    simplex: bool | None = False
+    lam: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.entropy in ("pairs", "triples"), "entropy", self.entropy, "'pairs' or 'triples'")
+        require(self.simplex is None or isinstance(self.simplex, bool), "simplex", self.simplex, "True or False")
+        require(self.lam is None or number(self.lam, 0.0), "lam", self.lam, "a number > 0, or None")
+        if self.entropy == "triples" and self.geometry == "ellipsoid":
+            raise InvalidSpecError("entropy 'triples' goes with geometry 'box', not with 'ellipsoid'")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RadiusOptions(MixtureOptions):
+    """``radius``: which bound on the error of the regression."""
+
+    radius: Radius = "paper"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        names = ("paper", "paper-uniform", "determinant", "joint")
+        require(self.radius in names, "radius", self.radius, f"one of {', '.join(names)}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValueOptions(SetOptions):
+    """``lam``: regularisation; None stands for 1 / B^2."""
+
+    lam: float | None = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.lam is None or number(self.lam, 0.0), "lam", self.lam, "a number > 0, or None")
+
+    def regularisation(self, model: LinearMixtureModel) -> float:
+        """lambda in force."""
+        return model.bound**-2 if self.lam is None else self.lam
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValueStepOptions(ValueOptions, StepOptions):
+    """With a step size."""

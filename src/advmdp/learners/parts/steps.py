@@ -1,0 +1,272 @@
+"""Steps: how an occupancy measure moves when a loss estimate and a set of kernels are given.
+
+Where a step stands is a :class:`Descent` (or :class:`BankDescent`); ``start`` gives the first, ``advance`` the next.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import log
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from advmdp._checks import float_array
+from advmdp.confidence import ConfidenceSet, KnownKernels
+from advmdp.layered import FloatArray, LayeredMDP, Layers, LinearMixtureModel, TabularModel
+from advmdp.learners.options import Entropy
+from advmdp.occupancy import condition, occupancy_measure
+from advmdp.solvers import MirrorStep, mirror_descent_step
+from advmdp.solvers.repeated import FlatStep, RepeatedStep
+
+#: The share of the usual start that a start policy is mixed with.
+START_SHARE = 0.1
+
+
+class Descent(NamedTuple):
+    """Where mirror descent stands."""
+
+    log_q: FloatArray
+    policy: FloatArray
+    #: Of the occupancy measure over triples; None with the entropy of pairs.
+    kernels: list[FloatArray] | None = None
+    #: For the next step: the solver's own, not to be looked into.
+    warm: Any = None
+    #: The step that led here, with its certificate.
+    last: MirrorStep | FlatStep | None = None
+
+    @property
+    def gap(self) -> float:
+        """The duality gap of that step."""
+        return 0.0 if self.last is None else max(self.last.gap, 0.0)
+
+
+def uniform_log_q(layers: Layers) -> FloatArray:
+    """log q of the measure that is uniform in each layer."""
+    sizes, n_actions = layers.sizes[:-1], layers.n_actions
+    return np.concatenate([np.full(n * n_actions, -log(n * n_actions)) for n in sizes])
+
+
+def mean_kernels(problem: TabularModel | LayeredMDP) -> list[FloatArray]:
+    """The mean model: the truth where it is known, equal weights of a mixture, and otherwise uniform rows."""
+    if isinstance(problem, LayeredMDP):
+        return list(problem.kernels)
+    sizes, n_actions = problem.layer_sizes, problem.n_actions
+    kernels = [np.full((n, n_actions, m), 1.0 / m) for n, m in itertools.pairwise(sizes)]
+    if isinstance(problem, LinearMixtureModel) and problem.simplex:
+        for h, features in enumerate(problem.features[:-1]):
+            rows = features.sum(axis=3)
+            kernels[h] = rows / rows.sum(axis=2, keepdims=True)
+    return kernels
+
+
+def policy_of(log_q: FloatArray, n_actions: int) -> FloatArray:
+    """pi(a | s) = q(s, a) / q(s)."""
+    policy = np.empty_like(log_q)
+    condition(log_q, n_actions, policy)
+    return policy
+
+
+@dataclass(frozen=True)
+class MirrorDescent:
+    """q_{k+1} = argmin over q in Delta(P_{k+1}) of eta_k <q, lhat_k> + D(q || q_k), from the uniform q_1.
+
+    D compares occupancies of pairs (s, a), or of triples (s, a, s').  ``eta(k)`` is the step size of episode k, from 0.
+    With a start policy pi_0, q_1 = (1 - e) q^{P_c, pi_0} + e uniform, e = 0.1 and P_c the mean model.
+    """
+
+    problem: TabularModel
+    eta: Callable[[int], float]
+    entropy: Entropy = "pairs"
+    first_policy: FloatArray | None = None
+
+    def start(self) -> Descent:
+        """q_1."""
+        layers = self.problem.layers
+        log_q = uniform_log_q(layers)
+        kernels = [np.full((n, layers.n_actions, m), 1.0 / m) for n, m in itertools.pairwise(layers.sizes)]
+        if self.first_policy is not None:
+            mean = mean_kernels(self.problem)
+            q = (1.0 - START_SHARE) * layers.flatten(occupancy_measure(mean, layers.split(self.first_policy)))
+            uniform = START_SHARE * np.exp(log_q)
+            parts = zip(layers.split(q), mean, layers.split(uniform), kernels, strict=True)
+            kernels = [(a[..., None] * p + b[..., None] * r) / (a + b)[..., None] for a, p, b, r in parts]
+            log_q = np.log(q + uniform)
+        return Descent(log_q, policy_of(log_q, layers.n_actions), kernels if self.entropy == "triples" else None)
+
+    def advance(self, state: Descent, confidence_set: ConfidenceSet, estimate: FloatArray, k: int) -> Descent:
+        """From q_k to q_{k+1}."""
+        step = mirror_descent_step(
+            confidence_set, None, estimate, self.eta(k), log_q=state.log_q, entropy=self.entropy,
+            kernels=state.kernels, warm=state.warm,
+        )  # fmt: skip
+        log_q = step.flat.log_q
+        policy = policy_of(log_q, self.problem.n_actions)
+        return Descent(log_q, policy, step.kernels if self.entropy == "triples" else None, step.warm, step)
+
+    def tree(self, state: Descent) -> dict[str, Any]:
+        """For a checkpoint; the policy follows from log q."""
+        return {"log_q": state.log_q, "kernels": state.kernels, "warm": state.warm}
+
+    def restore(self, tree: dict[str, Any]) -> Descent:
+        """The inverse of :meth:`tree`, or ValueError."""
+        log_q = checked_log_q(self.problem.layers, tree["log_q"])
+        kernels = None
+        if self.entropy == "triples":
+            kernels = [table.copy() for table in LayeredMDP(tree["kernels"]).kernels]
+        return Descent(log_q, policy_of(log_q, self.problem.n_actions), kernels, checked_warm(tree["warm"]))
+
+
+class KnownDescent:
+    """The same over Delta(P) of known kernels, with all that depends on them prepared once.
+
+    q_1 is the element of Delta(P) nearest to the measure that is uniform in each layer.  (The occupancy measure of the
+    uniform policy is another one; from it D(q* || q_1) can exceed sum_h log(S_h A), where states are rarely reached.)
+    """
+
+    def __init__(
+        self, mdp: LayeredMDP, truth: KnownKernels, eta: float, first_policy: FloatArray | None = None
+    ) -> None:
+        self.mdp, self.eta, self.first_policy = mdp, eta, first_policy
+        self._step = RepeatedStep(truth)
+
+    def start(self) -> Descent:
+        """q_1."""
+        layers = self.mdp.layers
+        first = self._step.cold(uniform_log_q(layers), np.zeros(layers.n_pairs))
+        if self.first_policy is None:
+            return Descent(first.log_q, first.policy)
+        q = layers.flatten(occupancy_measure(self.mdp, layers.split(self.first_policy)))
+        with np.errstate(divide="ignore"):
+            log_q = np.log((1.0 - START_SHARE) * q + START_SHARE * np.exp(first.log_q))
+        return Descent(log_q, policy_of(log_q, layers.n_actions))
+
+    def advance(self, state: Descent, confidence_set: ConfidenceSet, estimate: FloatArray, k: int) -> Descent:
+        """From q_k to q_{k+1}."""
+        step = self._step(state.log_q, self.eta * estimate)
+        return Descent(step.log_q, step.policy, None, None, step)
+
+    def tree(self, state: Descent) -> dict[str, Any]:
+        """For a checkpoint."""
+        return {"log_q": state.log_q}
+
+    def restore(self, tree: dict[str, Any]) -> Descent:
+        """The inverse of :meth:`tree`, or ValueError; the policy, which does not follow from log q to the last bit,
+        is put in place by the learner."""
+        log_q = checked_log_q(self.mdp.layers, tree["log_q"])
+        return Descent(log_q, policy_of(log_q, self.mdp.n_actions))
+
+
+@dataclass(frozen=True)
+class Blocks(MirrorDescent):
+    """Mirror descent in blocks of episodes: each begins with the q of P_{k+1} that is nearest to q_1.
+
+    Only q is forgotten: the transition does not change, so that the regression, and the sets, go on.  ``block(k)`` is
+    the first episode and the length of the block of episode k.
+    """
+
+    block: Callable[[int], tuple[int, int]] = lambda k: (0, k + 1)
+
+    def advance(self, state: Descent, confidence_set: ConfidenceSet, estimate: FloatArray, k: int) -> Descent:
+        """From q_k to q_{k+1}; the losses of the past are forgotten where a block ends, the last ones with them."""
+        if self.block(k + 1)[0] == k + 1:
+            state, estimate = self.start(), np.zeros_like(estimate)
+        return super().advance(state, confidence_set, estimate, k)
+
+
+class BankDescent(NamedTuple):
+    """Where a bank of mirror descents stands."""
+
+    log_q: FloatArray
+    policy: FloatArray
+    base: tuple[Descent, ...]
+    log_weights: FloatArray
+
+    @property
+    def last(self) -> Any:
+        """The last base step."""
+        return self.base[-1].last
+
+    @property
+    def gap(self) -> float:
+        """Of all base steps."""
+        return sum(base.gap for base in self.base)
+
+
+@dataclass(frozen=True)
+class Bank:
+    """Hedge over mirror descents q^i with step sizes eta_i; the played q is their weighted average.
+
+    1. w_i is multiplied by exp(-epsilon <q^i_k, lhat_k>);
+    2. q^i_{k+1} = argmin over q in Delta(P_{k+1}) of eta_i <q, lhat_k> + D(q || (1 - mu) q^i_k + mu uniform);
+    3. q_{k+1} = sum_i w_i q^i_{k+1}, an element of the convex set Delta(P_{k+1}).
+    """
+
+    problem: TabularModel
+    etas: tuple[float, ...]
+    epsilon: float
+    mu: float
+    first_policy: FloatArray | None = None
+
+    def _bases(self) -> list[MirrorDescent]:
+        return [MirrorDescent(self.problem, lambda k, eta=eta: eta, "pairs", self.first_policy) for eta in self.etas]  # type: ignore[misc]
+
+    def start(self) -> BankDescent:
+        """Equal weights, all at q_1."""
+        base = tuple(part.start() for part in self._bases())
+        count = len(base)
+        return BankDescent(base[0].log_q, base[0].policy, base, np.full(count, -log(count)))
+
+    def advance(self, state: BankDescent, confidence_set: ConfidenceSet, estimate: FloatArray, k: int) -> BankDescent:
+        """From q_k to q_{k+1}."""
+        uniform, seen = uniform_log_q(self.problem.layers), np.flatnonzero(estimate)
+        losses = np.array([np.exp(base.log_q[seen]) @ estimate[seen] for base in state.base])
+        log_weights = state.log_weights - self.epsilon * losses
+        log_weights = log_weights - np.logaddexp.reduce(log_weights)
+        bases = []
+        for part, base in zip(self._bases(), state.base, strict=True):
+            with np.errstate(divide="ignore"):
+                prior = np.logaddexp(np.log1p(-self.mu) + base.log_q, log(self.mu) + uniform)
+            bases.append(part.advance(base._replace(log_q=prior), confidence_set, estimate, k))
+        return self._averaged(tuple(bases), log_weights)
+
+    def _averaged(self, bases: tuple[Descent, ...], log_weights: FloatArray) -> BankDescent:
+        log_q = np.logaddexp.reduce([w + base.log_q for w, base in zip(log_weights, bases, strict=True)])
+        return BankDescent(log_q, policy_of(log_q, self.problem.n_actions), bases, log_weights)
+
+    def tree(self, state: BankDescent) -> dict[str, Any]:
+        """For a checkpoint."""
+        parts = zip(self._bases(), state.base, strict=True)
+        return {"log_weights": state.log_weights, "base": [part.tree(base) for part, base in parts]}
+
+    def restore(self, tree: dict[str, Any]) -> BankDescent:
+        """The inverse of :meth:`tree`, or ValueError."""
+        count = len(self.etas)
+        log_weights = np.array(float_array(tree["log_weights"], "log_weights", ValueError))
+        if log_weights.shape != (count,) or not abs(np.exp(log_weights).sum() - 1.0) <= 1e-9:
+            raise ValueError(f"log_weights are not those of {count} weights that sum to 1")
+        if len(tree["base"]) != count:
+            raise ValueError(f"there should be {count} base learners")
+        bases = tuple(part.restore(base) for part, base in zip(self._bases(), tree["base"], strict=True))
+        return self._averaged(bases, log_weights)
+
+
+def checked_log_q(layers: Layers, saved: Any) -> FloatArray:
+    """log q out of a file: each layer of q must sum to one."""
+    log_q = layers.flat_vector(saved, "log_q")
+    for h, table in enumerate(layers.split(np.exp(log_q))):
+        if not abs(table.sum() - 1.0) <= 1e-9:
+            raise ValueError(f"q of layer {h} sums to {table.sum()}, should be 1")
+    return log_q
+
+
+def checked_warm(saved: Any) -> dict[str, FloatArray] | None:
+    """What a warm start carries, out of a file: finite vectors by name (the solver compares their shapes)."""
+    if saved is None:
+        return None
+    warm = {name: float_array(vector, f"warm start {name!r}", ValueError) for name, vector in saved.items()}
+    if not all(np.isfinite(vector).all() for vector in warm.values()):
+        raise ValueError("the warm start has entries that are not finite")
+    return warm
