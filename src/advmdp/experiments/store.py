@@ -39,7 +39,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from advmdp import storage
-from advmdp.errors import CorruptCheckpointError, InvalidSpecError
+from advmdp.errors import CorruptCheckpointError, InvalidSpecError, StoreBusyError
 from advmdp.experiments.spec import Cell, Spec
 from advmdp.layered import FloatArray
 
@@ -47,10 +47,6 @@ SPEC, MANIFEST, CELLS, CHECKPOINTS, LOCK = "spec.toml", "manifest.json", "cells"
 #: Seconds between two writes of the manifest while cells come in.
 MANIFEST_INTERVAL = 1.0
 PACKAGES = ("advmdp", "numpy", "scipy", "numba", "pandas", "pyarrow", "ray")
-
-
-class StoreBusyError(RuntimeError):
-    """Somebody else is writing to the directory."""
 
 
 @dataclass(frozen=True, eq=False)
