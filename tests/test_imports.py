@@ -71,3 +71,15 @@ def test_importing_the_library_gives_its_packages():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.startswith(
         "advmdp.theory"
     )
+
+
+def test_every_module_can_be_imported_where_there_is_no_posix():
+    code = """import importlib, pkgutil, sys
+for name in ("fcntl", "grp", "pwd", "resource", "termios"):
+    sys.modules[name] = None
+import advmdp
+for info in pkgutil.walk_packages(advmdp.__path__, "advmdp."):
+    if info.name not in ("advmdp.__main__", "advmdp.solvers.reference"):
+        importlib.import_module(info.name)
+print(len(sys.modules))"""
+    subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
