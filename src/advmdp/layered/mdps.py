@@ -16,7 +16,13 @@ from advmdp.errors import InvalidMDPError
 from advmdp.layered.mixtures import stack_kernels
 from advmdp.layered.models import LinearMixtureModel, TabularModel
 from advmdp.layered.shape import FloatArray, IntArray, Layers, flatten_shared
-from advmdp.layered.validation import TOLERANCE, checked_kernels, checked_parameter, probability_rows
+from advmdp.layered.validation import (
+    TOLERANCE,
+    check_one_mixture,
+    checked_kernels,
+    checked_parameter,
+    probability_rows,
+)
 from advmdp.scene import Scene
 
 
@@ -153,7 +159,7 @@ class LinearMixtureMDP(LayeredMDP):
         List over layers of vectors ``(d,)``; the last one is ignored, like the last features.
     bound
         B; by default the largest norm of theta_0..theta_{H-2}, which tells learners that much of the truth.
-    simplex, zeros_are_certain
+    simplex, zeros_are_certain, shared, scales
         As in :class:`LinearMixtureModel`.
     scene
         What states and actions stand for; see :class:`advmdp.scene.Scene`.
@@ -167,6 +173,8 @@ class LinearMixtureMDP(LayeredMDP):
         simplex: bool = False,
         *,
         zeros_are_certain: bool = True,
+        shared: bool = False,
+        scales: Sequence[float] | None = None,
         scene: Scene | None = None,
     ) -> None:
         # Only the number of layers is compared here; the model checks the features themselves.
@@ -177,7 +185,9 @@ class LinearMixtureMDP(LayeredMDP):
         norms = [float(np.linalg.norm(vector)) for vector in parameters[:-1]]
         if bound is None:
             bound = max(norms, default=1.0) or 1.0
-        model = LinearMixtureModel(features, bound, simplex, zeros_are_certain=zeros_are_certain)
+        model = LinearMixtureModel(
+            features, bound, simplex, zeros_are_certain=zeros_are_certain, shared=shared, scales=scales
+        )
         bound = model.bound
         for h, vector in enumerate(parameters):
             if vector.shape != (model.dim,):
@@ -189,6 +199,8 @@ class LinearMixtureMDP(LayeredMDP):
                 raise InvalidMDPError(
                     f"theta[{h}] has entry {parameters[h].min():.6g}, should be >= 0 since simplex=True"
                 )
+        if shared:
+            check_one_mixture([vector / c for vector, c in zip(parameters[:-1], model.scales[:-1], strict=True)])
         self._theta = tuple(parameters)
         kernels: list[FloatArray] = []
         built: dict[tuple[int, bytes], FloatArray] = {}
@@ -234,12 +246,14 @@ class LinearMixtureMDP(LayeredMDP):
         cls,
         base_kernels: Sequence[Sequence[ArrayLike]],
         weights: Sequence[ArrayLike] | ArrayLike,
+        shared: bool | None = None,
         *,
         scene: Scene | None = None,
     ) -> LinearMixtureMDP:
         """Mix d kernel lists with weights that are probability vectors: one ``(d,)``, or one per layer.
 
-        Features, scaling and bound are those of :meth:`LinearMixtureModel.from_kernels`.
+        Features, scaling and bound are those of :meth:`LinearMixtureModel.from_kernels`.  ``shared`` tells learners
+        that the weights are the same in every layer; by default they are told so if one vector is given.
 
         Examples
         --------
@@ -250,6 +264,8 @@ class LinearMixtureMDP(LayeredMDP):
         """
         features, scales = stack_kernels(base_kernels)
         table = float_array(weights, "weights", InvalidMDPError)
+        if shared is None:
+            shared = table.ndim == 1
         if table.ndim == 1:
             table = np.broadcast_to(table, (len(features), table.size))
         if table.shape != (len(features), len(base_kernels)):
@@ -260,8 +276,10 @@ class LinearMixtureMDP(LayeredMDP):
         for h, row in enumerate(table):
             if not (np.isfinite(row).all() and row.min() >= 0 and abs(row.sum() - 1) <= TOLERANCE):
                 raise InvalidMDPError(f"weights of layer {h} are {row}, should be non-negative and sum to 1")
+        if shared:
+            check_one_mixture(table)
         theta = [scale * row for scale, row in zip(scales, table, strict=True)]
-        return cls(features, theta, bound=max(scales), simplex=True, scene=scene)
+        return cls(features, theta, bound=max(scales), simplex=True, shared=shared, scales=scales, scene=scene)
 
     def _tree(self) -> dict[str, Any]:
         return {**self.model._tree(), "theta": list(self._theta), "scene": self._scene.tree()}

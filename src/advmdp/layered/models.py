@@ -15,10 +15,12 @@ from advmdp.layered.mixtures import stack_kernels
 from advmdp.layered.sampling import sampled_kernels
 from advmdp.layered.shape import FloatArray, IntArray, Layers, distinct, flatten_shared
 from advmdp.layered.validation import (
+    check_common_sum,
     check_feasible,
     check_norms,
     check_simplex_features,
     checked_bound,
+    checked_scales,
     frozen_arrays,
     layer_sizes,
 )
@@ -99,6 +101,10 @@ class LinearMixtureModel(TabularModel):
     zeros_are_certain
         Whether a transition whose features are zero is impossible, so that an episode with it is refused.
         Not so where features were estimated: a rare transition may have been missed.
+    shared
+        Whether theta_h / scales[h], the mixture weights, are known to be the same in every layer (the last one apart).
+    scales
+        What the features of each layer were divided by, H numbers > 0; by default ones.
     """
 
     def __init__(
@@ -108,6 +114,8 @@ class LinearMixtureModel(TabularModel):
         simplex: bool = False,
         *,
         zeros_are_certain: bool = True,
+        shared: bool = False,
+        scales: Sequence[float] | None = None,
     ) -> None:
         arrays = frozen_arrays(features, 4, "features")
         super().__init__(layer_sizes(arrays, "features"), arrays[0].shape[1])
@@ -115,6 +123,8 @@ class LinearMixtureModel(TabularModel):
         self._bound = checked_bound(bound)
         self._simplex = bool(simplex)
         self._zeros_are_certain = bool(zeros_are_certain)
+        self._shared = bool(shared)
+        self._scales = checked_scales(scales, self.horizon)
         dims = {array.shape[3] for array in arrays}
         if len(dims) != 1 or dims == {0}:
             raise InvalidMDPError(
@@ -127,6 +137,8 @@ class LinearMixtureModel(TabularModel):
                 check_simplex_features(array, h, self._bound)
             else:
                 check_feasible(array, h)
+        if shared and simplex:
+            check_common_sum(arrays[:-1], self._scales)
 
     @property
     def features(self) -> tuple[FloatArray, ...]:
@@ -153,6 +165,16 @@ class LinearMixtureModel(TabularModel):
         """Whether theta_h is known to be non-negative (a scaled vector of mixture weights)."""
         return self._simplex
 
+    @property
+    def shared(self) -> bool:
+        """Whether theta_h / scales[h], the mixture weights, are known to be the same in every layer."""
+        return self._shared
+
+    @property
+    def scales(self) -> tuple[float, ...]:
+        """c_h, H numbers: ``features[h] * scales[h]`` are the probabilities of base kernels, if there are such."""
+        return self._scales
+
     @cached_property
     def possible(self) -> tuple[NDArray[np.bool_], ...] | None:
         """Transitions to which some parameter gives a probability: their features are not all zero."""
@@ -163,7 +185,7 @@ class LinearMixtureModel(TabularModel):
         return (*(masks[id(a)] for a in self._features[:-1]), last)
 
     @classmethod
-    def from_kernels(cls, base_kernels: Sequence[Sequence[ArrayLike]]) -> LinearMixtureModel:
+    def from_kernels(cls, base_kernels: Sequence[Sequence[ArrayLike]], shared: bool = False) -> LinearMixtureModel:
         """The model of an unknown mixture of d known kernels (simulators given as arrays).
 
         Coordinate i of a feature is the probability under base kernel i, divided per layer by the largest
@@ -174,6 +196,8 @@ class LinearMixtureModel(TabularModel):
         ----------
         base_kernels
             d lists over layers of arrays ``(S_h, A, S_{h+1})``, rows summing to one.
+        shared
+            Whether the mixture weights are known to be the same in every layer.
 
         Examples
         --------
@@ -184,12 +208,14 @@ class LinearMixtureModel(TabularModel):
         >>> model.layer_sizes, model.dim, round(model.bound, 3)
         ((1, 2, 1), 2, 0.922)
         """
-        return cls._mixture(base_kernels, zeros_are_certain=True)
+        return cls._mixture(base_kernels, True, shared)
 
     @classmethod
-    def _mixture(cls, base_kernels: Sequence[Sequence[ArrayLike]], zeros_are_certain: bool) -> LinearMixtureModel:
+    def _mixture(
+        cls, base_kernels: Sequence[Sequence[ArrayLike]], zeros_are_certain: bool, shared: bool
+    ) -> LinearMixtureModel:
         features, scales = stack_kernels(base_kernels)
-        return cls(features, bound=max(scales), simplex=True, zeros_are_certain=zeros_are_certain)
+        return cls(features, max(scales), True, zeros_are_certain=zeros_are_certain, shared=shared, scales=scales)
 
     @classmethod
     def from_simulators(
@@ -199,6 +225,7 @@ class LinearMixtureModel(TabularModel):
         n_actions: int,
         samples: int,
         seed: int = 0,
+        shared: bool = False,
     ) -> LinearMixtureModel:
         """The model of an unknown mixture of d simulators, their kernels estimated by sampling.
 
@@ -206,6 +233,7 @@ class LinearMixtureModel(TabularModel):
         ``samples`` times for every pair (the last layer apart), with a random stream of its own.
         Probabilities are then known to about 1 / sqrt(samples) only, and the guarantees of learners hold for
         mixtures of the sampled kernels; a transition that was never sampled may happen, and is not refused.
+        ``shared``: whether the mixture weights are known to be the same in every layer.
 
         Examples
         --------
@@ -226,7 +254,7 @@ class LinearMixtureModel(TabularModel):
             sampled_kernels(step, number, layers, samples, np.random.default_rng(stream))
             for number, (step, stream) in enumerate(zip(step_functions, streams, strict=True))
         ]
-        return cls._mixture(kernels, zeros_are_certain=False)
+        return cls._mixture(kernels, False, shared)
 
     def _tree(self) -> dict[str, Any]:
         return {
@@ -234,4 +262,6 @@ class LinearMixtureModel(TabularModel):
             "bound": self._bound,
             "simplex": self._simplex,
             "zeros_are_certain": self._zeros_are_certain,
+            "shared": self._shared,
+            "scales": list(self._scales),
         }

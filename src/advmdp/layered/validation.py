@@ -141,6 +141,35 @@ def checked_bound(value: Any) -> float:
     raise InvalidMDPError(f"bound is {value!r}, should be a finite number > 0 (B of the model)")
 
 
+def checked_scales(scales: Sequence[float] | None, horizon: int) -> tuple[float, ...]:
+    """H finite numbers > 0; ones where none are given."""
+    array = np.ones(horizon) if scales is None else float_array(scales, "scales", InvalidMDPError)
+    if array.shape != (horizon,) or not (np.isfinite(array).all() and array.min() > 0.0):
+        raise InvalidMDPError(f"scales is {scales!r}, should be {horizon} finite numbers > 0, one per layer 0 to H-1")
+    return tuple(array.tolist())
+
+
+def check_common_sum(features: Sequence[FloatArray], scales: Sequence[float]) -> None:
+    """Some vector of weights fits all layers: features times scales have one sum over next states."""
+    sums = [float(array[0, 0, :, 0].sum()) * scale for array, scale in zip(features, scales, strict=False)]
+    for h, total in enumerate(sums):
+        if abs(total - sums[0]) > TOLERANCE * max(1.0, sums[0]):
+            raise InvalidMDPError(
+                f"features[{h}] * scales[{h}] sum to {total:.6g} over next states, those of layer 0 to {sums[0]:.6g}: "
+                "should be equal since shared=True (scales are what features were divided by)"
+            )
+
+
+def check_one_mixture(weights: Sequence[FloatArray] | FloatArray) -> None:
+    """Mixture weights that are the same in every layer."""
+    for h, row in enumerate(weights):
+        if np.abs(row - weights[0]).max() > TOLERANCE * max(1.0, float(np.abs(weights[0]).max())):
+            raise InvalidMDPError(
+                f"the mixture weights of layer {h} are {row}, those of layer 0 are {weights[0]}: they should be equal "
+                "since shared=True"
+            )
+
+
 def checked_parameter(vector: ArrayLike, h: int) -> FloatArray:
     """A private, read-only, finite copy of theta_h."""
     array = np.array(float_array(vector, f"theta[{h}]", InvalidMDPError))
