@@ -171,7 +171,7 @@ def test_a_result_that_is_damaged_after_the_run_is_explained(tmp_path, spec_file
             path.write_bytes(b"")
         return outcome
 
-    monkeypatch.setattr("advmdp.cli.run_spec", damaging)
+    monkeypatch.setattr("advmdp.experiments.sweep.run_spec", damaging)
     arguments = {"compare": SMALL, "run": (str(spec_file),)}[command]
     result = invoke(command, *arguments, "--out", str(tmp_path / "out"))
     assert result.exit_code == 1

@@ -22,6 +22,7 @@ from advmdp import (
     TabularModel,
     load_mdp,
     make_world,
+    storage,
 )
 from advmdp.seeding import Stream, generator
 from tests.strategies import generators, mixture_worlds, random_kernels
@@ -311,6 +312,96 @@ def test_weights_that_are_not_a_distribution_are_rejected():
         LinearMixtureMDP.from_kernels([good_kernels(), good_kernels()], [1.0])
 
 
+# ------------------------------------------------------------------------------------ shared weights
+
+
+def two_bases() -> list[list[np.ndarray]]:
+    """Two kernels of layers 1-2-3-1 whose features have another scale in each layer."""
+    rng = np.random.default_rng(5)
+    return [[rng.dirichlet(np.ones(m), size=(n, 2)) for n, m in itertools.pairwise([1, 2, 3, 1])] for _ in range(2)]
+
+
+@pytest.mark.parametrize(
+    ("weights", "shared", "expected"),
+    [
+        ([0.3, 0.7], None, True),
+        ([0.3, 0.7], False, False),
+        ([[0.3, 0.7]] * 3, None, False),  # the same by chance, as far as one can know
+        ([[0.3, 0.7]] * 3, True, True),
+    ],
+)
+def test_weights_are_shared_if_that_was_said_or_one_vector_was_given(weights, shared, expected):
+    world = LinearMixtureMDP.from_kernels(two_bases(), weights, shared)
+    assert world.model.shared is expected
+    other = LinearMixtureMDP.from_kernels(two_bases(), [0.3, 0.7])
+    for ours, theirs in zip((*world.features, *world.theta), (*other.features, *other.theta), strict=True):
+        np.testing.assert_array_equal(ours, theirs)  # nothing else depends on it
+
+
+def test_scales_lead_back_to_base_kernels_and_weights():
+    world, bases = LinearMixtureMDP.from_kernels(two_bases(), [0.3, 0.7]), two_bases()
+    assert len(set(world.model.scales[:-1])) == 2
+    assert max(world.model.scales) == world.bound
+    for h, scale in enumerate(world.model.scales):
+        np.testing.assert_allclose(world.features[h] * scale, np.stack([base[h] for base in bases], axis=3), rtol=1e-12)
+        np.testing.assert_allclose(world.theta[h] / scale, [0.3, 0.7], rtol=1e-12)
+    assert LinearMixtureModel.from_kernels(bases).scales == world.model.scales
+    assert LinearMixtureModel(world.features, world.bound).scales == (1.0, 1.0, 1.0)
+
+
+def test_models_say_whether_weights_are_shared():
+    def step(layer, state, action, rng):
+        return int(rng.integers(0, 2))
+
+    for shared in (False, True):
+        assert LinearMixtureModel.from_kernels(two_bases(), shared=shared).shared is shared
+        sampled = LinearMixtureModel.from_simulators([step, step], (1, 2, 2, 1), 2, samples=5, shared=shared)
+        assert sampled.shared is shared
+    assert not LinearMixtureModel.from_kernels(two_bases()).shared
+
+
+@pytest.mark.parametrize("layer", [1, 2])
+def test_weights_that_differ_are_not_shared(layer):
+    weights = [[0.3, 0.7]] * layer + [[0.4, 0.6]] * (3 - layer)
+    with pytest.raises(
+        InvalidMDPError, match=rf"weights of layer {layer} are \[0\.4 0\.6\].*layer 0 are \[0\.3 0\.7\]"
+    ):
+        LinearMixtureMDP.from_kernels(two_bases(), weights, shared=True)
+
+
+def test_parameters_that_differ_are_not_shared():
+    world = LinearMixtureMDP.from_kernels(two_bases(), [[0.3, 0.7], [0.4, 0.6], [0.3, 0.7]])
+    with pytest.raises(InvalidMDPError, match="the mixture weights of layer 1 are"):
+        LinearMixtureMDP(world.features, world.theta, shared=True, scales=world.model.scales)
+
+
+def test_features_of_unlike_scale_cannot_share_weights():
+    model = LinearMixtureModel.from_kernels(two_bases())
+    with pytest.raises(InvalidMDPError, match=r"features\[1\] \* scales\[1\] sum to .* since shared=True"):
+        LinearMixtureModel(model.features, model.bound, simplex=True, shared=True)
+    assert LinearMixtureModel(model.features, model.bound, True, shared=True, scales=model.scales).shared
+
+
+@pytest.mark.parametrize("scales", [[1.0], [1.0, 0.0, 1.0], [1.0, np.inf, 1.0], "abc", 2.0])
+def test_scales_are_one_number_per_layer(scales):
+    model = LinearMixtureModel.from_kernels(two_bases())
+    with pytest.raises(InvalidMDPError, match="scales"):
+        LinearMixtureModel(model.features, model.bound, scales=scales)
+
+
+def test_what_is_shared_survives_a_file_and_older_files_know_nothing_of_it(tmp_path):
+    world = LinearMixtureMDP.from_kernels(two_bases(), [0.3, 0.7])
+    world.save(tmp_path / "world.npz")
+    model = load_mdp(tmp_path / "world.npz").model
+    assert model.shared
+    assert model.scales == world.model.scales
+    tree = storage.read(tmp_path / "world.npz", "mdp")
+    storage.write(tmp_path / "old.npz", "mdp", {k: v for k, v in tree.items() if k not in ("shared", "scales")})
+    model = load_mdp(tmp_path / "old.npz").model
+    assert not model.shared
+    assert model.scales == (1.0, 1.0, 1.0)
+
+
 def test_base_kernels_of_different_shape_are_rejected():
     other = [np.ones((1, 2, 1))]
     with pytest.raises(InvalidMDPError, match="base kernel 1 has layers"):
@@ -388,8 +479,6 @@ def test_worlds_survive_a_file(tmp_path):
 
 
 def test_a_file_of_another_kind_is_refused(tmp_path):
-    from advmdp import storage
-
     storage.write(tmp_path / "x.npz", "mdp", {"class": "LayeredMDP", "kernels": [np.ones((2, 1, 1))]})
     with pytest.raises(CorruptCheckpointError, match=r"x\.npz: does not describe a valid world"):
         load_mdp(tmp_path / "x.npz")

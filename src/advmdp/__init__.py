@@ -1,6 +1,9 @@
 """advmdp: online learning in adversarial Markov decision processes."""
 
+from typing import TYPE_CHECKING
+
 from advmdp import confidence, errors, occupancy
+from advmdp._lazy import lazy
 from advmdp.adversaries import Adversary, make_adversary
 from advmdp.episodes import Episode, play
 from advmdp.errors import (
@@ -10,7 +13,6 @@ from advmdp.errors import (
     InvalidMDPError,
     InvalidSpecError,
 )
-from advmdp.experiments import RunResult, run
 from advmdp.layered import (
     LayeredMDP,
     LinearMixtureMDP,
@@ -21,7 +23,19 @@ from advmdp.layered import (
 from advmdp.learners import Learner, load_learner, make_learner
 from advmdp.registry import register_adversary, register_learner, register_natural_losses, register_world
 from advmdp.scene import Scene
+from advmdp.solvers import SolverError
 from advmdp.worlds import make_world
+
+if TYPE_CHECKING:
+    from advmdp.experiments import RunResult, run
+else:  # these need pandas, pyarrow and more
+    __getattr__ = lazy(
+        __name__,
+        RunResult="advmdp.experiments.runner",
+        experiments="advmdp.experiments",
+        run="advmdp.experiments.runner",
+        theory="advmdp.theory",
+    )
 
 __version__ = "0.1.0"
 
@@ -39,6 +53,7 @@ __all__ = [
     "LinearMixtureModel",
     "RunResult",
     "Scene",
+    "SolverError",
     "TabularModel",
     "confidence",
     "errors",
@@ -55,3 +70,7 @@ __all__ = [
     "register_world",
     "run",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, "experiments", "theory"})

@@ -9,7 +9,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -20,15 +20,14 @@ from rich.table import Table
 from rich.text import Text
 
 from advmdp import __version__
-from advmdp.errors import CorruptCheckpointError, InvalidMDPError, InvalidSpecError
-from advmdp.experiments import Comparison, Outcome, Spec, Store, resume, run_spec
-from advmdp.experiments.compare import ADVERSARIES, EPISODES, LEARNERS, REFERENCES, SEEDS, WORLDS, comparison_spec
-from advmdp.experiments.engines import Engine
-from advmdp.experiments.progress import display_for, duration, probe
-from advmdp.experiments.store import StoreBusyError, is_subset
-from advmdp.experiments.sweep import CHECKPOINT_EVERY, available_processors
+from advmdp.errors import CorruptCheckpointError, InvalidMDPError, InvalidSpecError, StoreBusyError
+from advmdp.experiments.defaults import ADVERSARIES, CHECKPOINT_EVERY, EPISODES, LEARNERS, REFERENCES, SEEDS, WORLDS
 from advmdp.registry import Registry, adversaries, learners, natural_losses, worlds
-from advmdp.theory import bounds, lemmas
+
+# What runs experiments, or needs pandas, is imported by the commands that use it: `--help` should not wait for it.
+if TYPE_CHECKING:
+    from advmdp.experiments import Comparison, Outcome, Spec
+    from advmdp.experiments.engines import Engine
 
 QUICK_EPISODES, QUICK_SEEDS = 100, 2
 
@@ -150,6 +149,9 @@ def compare_command(
 
     Example: `advmdp compare --worlds grid,inventory --learners uniform,vlsuob-reps-tight --episodes 500`
     """
+    from advmdp.experiments import Comparison, Store, run_spec
+    from advmdp.experiments.compare import comparison_spec
+
     episodes = episodes or (QUICK_EPISODES if quick else EPISODES)
     seeds = seeds or (QUICK_SEEDS if quick else SEEDS)
     names = [_names(text) for text in (worlds_option, adversaries_option, learners_option)]
@@ -199,6 +201,8 @@ def run_command(
 
     Example: `advmdp run experiments/radius.toml --out runs/radius --workers 2`
     """
+    from advmdp.experiments import Spec, run_spec
+
     out = out or Path("runs") / (spec_path.stem + ("-small" if small else ""))
     wanted = _formats(formats)
     with _errors_explained():
@@ -228,6 +232,8 @@ def resume_command(
 
     Example: `advmdp resume runs/radius`
     """
+    from advmdp.experiments import resume
+
     wanted = _formats(formats)
     with _errors_explained():
         outcome = resume(directory, **_settings(engine, workers, address, checkpoint_every, quiet))
@@ -246,6 +252,8 @@ def report_command(
 
     Example: `advmdp report runs/radius --format html,pdf`
     """
+    from advmdp.experiments import Store
+
     with _errors_explained():
         Store(directory)
         _write_report(directory, _formats(formats))
@@ -292,6 +300,8 @@ def bounds_command(
 
     Example: `advmdp bounds --S 20 --A 4 --H 5 --K 100000 --d 3`
     """
+    from advmdp.theory import bounds
+
     sizes = (n_states, n_actions, horizon, episodes, dim, zeta, bound)
     try:
         rows = bounds.table(*sizes).to_dict("records")
@@ -331,6 +341,8 @@ def verify_command(
 
     Example: `advmdp verify --quick`
     """
+    from advmdp.theory import lemmas
+
     console = Console()
     table = Table(title="lemmas on simulated data", title_justify="left", show_lines=True)
     table.add_column("lemma: statement that was checked", ratio=1)
@@ -376,7 +388,6 @@ def _names(text: str) -> list[str]:
 
 
 def _formats(text: str) -> tuple[str, ...]:
-    # Here and below, not above: worker processes import this module, and need no figures.
     from advmdp.report.write import FORMATS
 
     names = _names(text)
@@ -402,6 +413,8 @@ def _settings(
     engine: str, workers: int | None, address: str | None, checkpoint_every: float, quiet: bool
 ) -> dict[str, Any]:
     """How to run, for :func:`run_spec` and :func:`resume`."""
+    from advmdp.experiments.progress import display_for
+
     chosen: Engine | None = None
     if engine == "ray":
         from advmdp.experiments.ray_engine import RayEngine
@@ -415,6 +428,8 @@ def _settings(
 
 def _end(outcome: Outcome, formats: tuple[str, ...] = ("html",)) -> None:
     """Say how it ended, write the report, and end with the right code."""
+    from advmdp.experiments import Store
+
     console = Console(stderr=True)
     for cell_id, error in outcome.failed.items():
         console.print(f"failed: {cell_id}: {error.strip().splitlines()[-1]}", markup=False, soft_wrap=True)
@@ -444,6 +459,11 @@ def _write_report(directory: Path, formats: tuple[str, ...]) -> None:
 
 def _print_plan(spec: Spec, out: Path, workers: int | None) -> None:
     """The cells, and how long they may take."""
+    from advmdp.experiments import Store
+    from advmdp.experiments.progress import duration, probe
+    from advmdp.experiments.store import is_subset
+    from advmdp.experiments.sweep import available_processors
+
     store = Store(out) if (out / "spec.toml").is_file() else None
     if store is not None:
         is_subset(out, spec, [])  # refuses what the run would refuse

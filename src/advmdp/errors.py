@@ -22,3 +22,7 @@ class CorruptCheckpointError(ValueError):
 
 class ConcurrentUseError(RuntimeError):
     """One learner used by two threads at once; it is left as the first of them makes it."""
+
+
+class StoreBusyError(RuntimeError):
+    """Somebody else is writing to the directory of an experiment."""

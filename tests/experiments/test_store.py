@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import zipfile
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -269,6 +270,19 @@ def test_only_one_process_writes(tmp_path):
         assert load(tmp_path / "out").empty  # reading is free
     with WritableStore(tmp_path / "out"):  # the file is still there, but nobody holds it
         pass
+
+
+def test_the_lock_of_windows_leaves_the_name_of_the_holder_readable(tmp_path, monkeypatch):
+    locked = []
+
+    def locking(handle, mode, count):  # from where the file stands, and not the bytes that others read
+        locked.append((os.lseek(handle, 0, os.SEEK_CUR), mode, count))
+
+    monkeypatch.setitem(sys.modules, "msvcrt", SimpleNamespace(locking=locking, LK_NBLCK=2))
+    with open(tmp_path / "lock", "a+", encoding="utf-8") as file, monkeypatch.context() as windows:
+        windows.setattr(sys, "platform", "win32")
+        store_module._acquire(file)
+    assert locked == [(2**30, 2, 1)]
 
 
 def test_the_lock_of_a_killed_process_is_free_and_its_cells_are_pending(tmp_path):

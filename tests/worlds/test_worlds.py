@@ -128,6 +128,13 @@ def test_kernels_are_exactly_the_stated_mixture(name):
             np.testing.assert_array_equal(ours, theirs)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_worlds_that_mix_alike_in_every_step_say_so(name):
+    world = make_world(name, **TINY[name])
+    weights = np.array([theta / scale for theta, scale in zip(world.theta, world.model.scales, strict=True)][:-1])
+    assert world.model.shared == (np.ptp(weights, axis=0).max() < 1e-12)
+
+
 @pytest.mark.parametrize("name", sorted(set(NAMES) - {"random-mixture"}))
 def test_every_world_with_a_story_has_losses_by_nature(name, tmp_path):
     world = make_world(name, **TINY[name])
@@ -234,6 +241,14 @@ def test_random_mixture_stays_valid_with_nearly_deterministic_rows():
     world = make_world("random-mixture", concentration=1e-3)
     assert np.isfinite(world.kernels[1]).all()
     assert (world.features[1].max(axis=2) > 0).all()
+
+
+def test_random_mixture_may_mix_every_layer_alike():
+    same, anew = (make_world("random-mixture", dim=2, shared=shared) for shared in (True, False))
+    assert [world.model.shared for world in (same, anew)] == [True, False]
+    assert all(np.array_equal(a, b) for a, b in zip(same.features, anew.features, strict=True))
+    weights = np.array([theta / scale for theta, scale in zip(same.theta, same.model.scales, strict=True)])
+    np.testing.assert_allclose(weights, weights[:1].repeat(len(weights), axis=0), rtol=1e-12)
 
 
 # ---------------------------------------------------------------------------------------------- grid

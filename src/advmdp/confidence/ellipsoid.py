@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import nnls
 
 from advmdp.confidence.base import (
     ROUNDING,
@@ -159,6 +158,8 @@ class EllipsoidSet(ConfidenceSet):
         The nearest point solves min |Phi^T theta - row|^2 + mu |theta - centre|_Lambda^2 (theta >= 0)
         for the least mu that keeps theta in the ellipsoid; its norm falls as mu grows.
         """
+        from scipy.optimize import nnls  # slow to import
+
         phi, centre = self.features[h][s, a], self.centres[h]
         factor = np.linalg.cholesky(self.grams[h]).T
         radius = float(self.radius[h])

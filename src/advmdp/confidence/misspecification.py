@@ -27,8 +27,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linprog
-from scipy.special import gammaln, logsumexp
 
 from advmdp._checks import float_array, integer
 from advmdp.errors import InvalidSpecError
@@ -83,6 +81,8 @@ class Misspecification:
     @property
     def log_e_total(self) -> float:
         """Log of the mean e-value of all layers."""
+        from scipy.special import logsumexp  # slow to import, as what is imported below
+
         return float(logsumexp(self.log_e) - np.log(self.log_e.size)) if self.log_e.size else 0.0
 
     @property
@@ -178,6 +178,8 @@ class MixtureEvidence:
 
     def _forecasters(self, h: int) -> tuple[FloatArray, FloatArray]:
         """Log-probability of what was seen at each pair of layer h, by a free row and by the earlier mixtures."""
+        from scipy.special import gammaln
+
         pairs, _, counts = self._seen(h)
         width = self.null.possible(h).sum(axis=1)
         totals = np.bincount(pairs, counts, width.size)
@@ -344,6 +346,8 @@ class _Family:
 
     def _programme(self, costs: FloatArray, with_margin: bool = False) -> Any:
         """Minimise linear costs over the family (and the margin t of its rows, at least -tolerance)."""
+        from scipy.optimize import linprog
+
         rows, sums = self._rows @ self._span, self._sums @ self._span
         margin = [np.ones((len(rows), 1)), np.zeros((2 * len(sums), 1))] if with_margin else []
         table = np.concatenate([-rows, sums, -sums])

@@ -8,21 +8,15 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import pandas as pd
+from advmdp.experiments.defaults import ADVERSARIES, EPISODES, LEARNERS, REFERENCES, SEEDS, WORLDS
 
-from advmdp.experiments.spec import Spec, to_toml
-from advmdp.experiments.statistics import GROUP, final_regret
-from advmdp.experiments.store import Store
-from advmdp.experiments.sweep import run_spec
+if TYPE_CHECKING:  # slow to import, and the package imports this module
+    import pandas as pd
 
-#: What ``advmdp compare`` compares: the theory's own constants, three unlike worlds, losses that change.
-WORLDS = ("random-mixture", "frozen-lake", "routing")
-ADVERSARIES = ("switching",)
-LEARNERS = ("vlsuob-reps", "vlsuob-reps-tight", "lsuob-reps", "uob-reps", "o-reps-bandit", "uniform")
-EPISODES, SEEDS = 1000, 5
-#: Learners that others are measured against: the one that learns nothing, and the one that knows the transition.
-REFERENCES = ("uniform", "o-reps-bandit")
+    from advmdp.experiments.spec import Spec
+    from advmdp.experiments.store import Store
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,11 +37,17 @@ class Comparison:
     @classmethod
     def of(cls, store: Store) -> Comparison:
         """The finished cells of an experiment."""
+        import pandas as pd
+
+        from advmdp.experiments.statistics import GROUP
+
         entries = [entry for entry in store.manifest["cells"].values() if entry["state"] == "done"]
         return cls(store.load(), pd.DataFrame(entries, columns=[*GROUP, "seed", "episodes_per_second"]))
 
     def table(self) -> pd.DataFrame:
         """Final regret (mean over seeds, 95% Student-t interval), ratios to the references, episodes per second."""
+        from advmdp.experiments.statistics import GROUP, final_regret
+
         table = final_regret(self.frame, references=REFERENCES)
         speed = self.speed.groupby(GROUP)["episodes_per_second"].mean()
         table["episodes_per_second"] = [float(speed[key]) for key in zip(*(table[name] for name in GROUP), strict=True)]
@@ -58,6 +58,8 @@ def comparison_spec(
     worlds: Sequence[str], adversaries: Sequence[str], learners: Sequence[str], *, episodes: int, seeds: int
 ) -> Spec:
     """The spec of a comparison; a name given twice counts once."""
+    from advmdp.experiments.spec import Spec, to_toml
+
     document = {
         "title": "Comparison of learners",
         "episodes": episodes,
@@ -100,6 +102,9 @@ def compare(
     >>> result.table()["learner"].tolist()
     ['uniform', 'ftl']
     """
+    from advmdp.experiments.store import Store
+    from advmdp.experiments.sweep import run_spec
+
     spec = comparison_spec(worlds, adversaries, learners, episodes=episodes, seeds=seeds)
     with ExitStack() as stack:
         if out is None:

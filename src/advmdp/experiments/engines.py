@@ -196,7 +196,7 @@ class _Member:
     def __init__(self) -> None:
         # A fork server imports this library once and forks workers from there, so that one that replaces a dead one is
         # there at once.  Its only other thread is that of pyarrow's allocator, which knows about forks.
-        context = multiprocessing.get_context("forkserver")
+        context: Any = multiprocessing.get_context("spawn" if sys.platform == "win32" else "forkserver")
         context.set_forkserver_preload(["__main__", __name__])
         self.connection, theirs = context.Pipe()
         self.process = context.Process(target=_serve, args=(theirs,), daemon=True)

@@ -13,7 +13,6 @@ for its rows; the manifest can be lost without harm.  Reading needs no lock.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import io
 import json
@@ -39,7 +38,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from advmdp import storage
-from advmdp.errors import CorruptCheckpointError, InvalidSpecError
+from advmdp.errors import CorruptCheckpointError, InvalidSpecError, StoreBusyError
 from advmdp.experiments.spec import Cell, Spec
 from advmdp.layered import FloatArray
 
@@ -47,10 +46,6 @@ SPEC, MANIFEST, CELLS, CHECKPOINTS, LOCK = "spec.toml", "manifest.json", "cells"
 #: Seconds between two writes of the manifest while cells come in.
 MANIFEST_INTERVAL = 1.0
 PACKAGES = ("advmdp", "numpy", "scipy", "numba", "pandas", "pyarrow", "ray")
-
-
-class StoreBusyError(RuntimeError):
-    """Somebody else is writing to the directory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -484,7 +479,7 @@ def _lock(directory: Path) -> io.TextIOWrapper:
     file = open(directory / LOCK, "a+", encoding="utf-8")  # noqa: SIM115 (it stays open)
     for attempt in range(5):  # a reader that asks whether it is locked holds it for a moment
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _acquire(file)
             break
         except OSError:
             if attempt < 4:
@@ -501,10 +496,23 @@ def _lock(directory: Path) -> io.TextIOWrapper:
     return file
 
 
+def _acquire(file: io.TextIOWrapper, shared: bool = False) -> None:
+    """Lock an open file, or raise OSError; closing it frees the lock."""
+    if sys.platform == "win32":  # where locked bytes cannot be read, so one far behind the text is locked
+        import msvcrt
+
+        os.lseek(file.fileno(), 2**30, os.SEEK_SET)
+        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+    else:
+        import fcntl
+
+        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+
+
 def _is_locked(directory: Path) -> bool:
     try:
         with open(directory / LOCK, encoding="utf-8") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            _acquire(file, shared=True)
     except FileNotFoundError:
         return False
     except OSError:

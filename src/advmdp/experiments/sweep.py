@@ -16,6 +16,7 @@ from typing import Any
 from advmdp import storage
 from advmdp._checks import integer
 from advmdp.errors import InvalidSpecError
+from advmdp.experiments.defaults import CHECKPOINT_EVERY
 from advmdp.experiments.engines import PATIENCE, Engine, InProcessEngine, LocalEngine
 from advmdp.experiments.spec import Cell, Spec
 from advmdp.experiments.store import WritableStore
@@ -23,8 +24,6 @@ from advmdp.experiments.work import Job, Message, representatives
 
 #: How often a cell is tried whose workers die.
 ATTEMPTS = 3
-#: Seconds between checkpoints of a cell.
-CHECKPOINT_EVERY = 30.0
 
 
 class Display:

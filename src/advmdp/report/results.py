@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from advmdp.confidence.misspecification import LEVEL
-from advmdp.experiments.compare import REFERENCES
+from advmdp.experiments.defaults import REFERENCES
 from advmdp.experiments.statistics import (
     GROUP,
     PROBLEM,

@@ -15,13 +15,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from math import exp, inf, log, nan, sqrt
-from typing import Literal
-
-import pandas as pd
+from typing import TYPE_CHECKING, Literal
 
 from advmdp import constants
 from advmdp.confidence import radii
 from advmdp.errors import InvalidSpecError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Feedback = Literal["bandit", "full"]
 Transition = Literal["known", "unknown"]
@@ -619,6 +620,8 @@ def of_learner(
 
 def table(S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B: float = 1.0) -> pd.DataFrame:
     """All bounds at these sizes, one row each, with the K from which an explicit one is not vacuous."""
+    import pandas as pd  # slow, and nothing else here needs it
+
     rows = []
     for function in BOUNDS:
         bound = function(S, A, H, K, d, zeta, B)

@@ -39,7 +39,7 @@ def bow_tie(*, lean: float = 0.2) -> LinearMixtureMDP:
     theta = SCALE * np.array([1.0, lean])
     scene = Scene(states=[["start"], ["good", "bad"], ["end"]], actions=("first", "second"), natural_losses="bow-tie")
     # The largest parameter with |x| <= 1/2 has norm SCALE * sqrt(1 + 1/4).
-    return LinearMixtureMDP([first, last], [theta, theta], bound=SCALE**2, scene=scene)
+    return LinearMixtureMDP([first, last], [theta, theta], bound=SCALE**2, shared=True, scene=scene)
 
 
 @register_natural_losses("bow-tie")

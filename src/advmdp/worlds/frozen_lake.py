@@ -21,6 +21,11 @@ from advmdp.worlds._options import probabilities
 
 #: Gymnasium's actions, and what each adds to row and column.
 ACTIONS = ("left", "down", "right", "up")
+#: Gymnasium's maps, which a test compares with these: importing it takes as long as all of this library.
+MAPS = {
+    "4x4": ("SFFF", "FHFH", "FFFH", "HFFG"),
+    "8x8": ("SFFFFFFF", "FFFFFFFF", "FFFHFFFF", "FFFFFHFF", "FFFHFFFF", "FHHFFFHF", "FHFFHFHF", "FFFHFFFG"),
+}
 _MOVES = ((0, -1), (1, 0), (0, 1), (-1, 0))
 
 
@@ -67,11 +72,9 @@ def frozen_lake(
 
 def _rows(map: str | Sequence[str]) -> tuple[str, ...]:
     if isinstance(map, str):
-        from gymnasium.envs.toy_text.frozen_lake import MAPS
-
         if map not in MAPS:
             raise InvalidSpecError(f"map is {map!r}, should be one of {', '.join(MAPS)}, or a list of rows")
-        return tuple(MAPS[map])
+        return MAPS[map]
     if not isinstance(map, Sequence):
         raise InvalidSpecError(f"map is {map!r}, should be the name of a map, or a list of rows")
     rows = tuple(map)

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.stats import poisson
 
 from advmdp._checks import integer
 from advmdp._unroll import Step, unroll
@@ -22,6 +21,7 @@ from advmdp.layered import FloatArray, LayeredMDP, LinearMixtureMDP
 from advmdp.registry import register_natural_losses, register_world
 from advmdp.scene import Scene
 from advmdp.seeding import Stream, generator
+from advmdp.worlds import _poisson
 from advmdp.worlds._options import positive, probabilities
 
 
@@ -63,8 +63,8 @@ def inventory(
     def day(mean: float) -> Step:
         def step(units: int, order: int) -> dict[int, float]:
             shelf = min(units + order, capacity)
-            sold_out = float(poisson.sf(shelf - 1, mean)) if shelf else 1.0
-            return {0: sold_out, **{shelf - sold: float(poisson.pmf(sold, mean)) for sold in range(shelf)}}
+            sold_out = float(_poisson.tail(shelf - 1, mean)) if shelf else 1.0
+            return {0: sold_out, **{shelf - sold: float(_poisson.probability(sold, mean)) for sold in range(shelf)}}
 
         return step
 
@@ -73,7 +73,7 @@ def inventory(
     shelf = np.minimum(morning + np.arange(max_order + 1), capacity)
     # E[min(demand, shelf)] = sum_{n < shelf} P(demand > n)
     counts = np.arange(capacity)
-    tails = sum(weight * poisson.sf(counts, mean) for weight, mean in zip(weights, means, strict=True))
+    tails = sum(weight * _poisson.tail(counts, mean) for weight, mean in zip(weights, means, strict=True))
     sold = np.concatenate([[0.0], np.cumsum(tails)])[shelf]
     scene = Scene(
         states=[*layers, ["end"]],

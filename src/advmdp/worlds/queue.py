@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.stats import binom, poisson
 
 from advmdp._checks import float_array, integer
 from advmdp._unroll import Step, unroll
@@ -23,6 +22,7 @@ from advmdp.layered import FloatArray, LayeredMDP, LinearMixtureMDP
 from advmdp.registry import register_natural_losses, register_world
 from advmdp.scene import Scene
 from advmdp.seeding import Stream, generator
+from advmdp.worlds import _poisson
 from advmdp.worlds._options import positive, probabilities
 
 #: Probability that a job which is worked on is finished within the slot.
@@ -56,6 +56,8 @@ def queue(
     mix
         Their true weights.
     """
+    from scipy.stats import binom  # slow to import; its last digits are part of the world
+
     integer(buffer, "buffer", 1, InvalidSpecError)
     integer(slots, "slots", 1, InvalidSpecError)
     levels = float_array(speeds, "speeds", InvalidSpecError)
@@ -73,7 +75,7 @@ def queue(
             worked_on = min(jobs, speeds[action])
             for finished in range(worked_on + 1):
                 left = jobs - finished
-                arrivals = poisson.pmf(np.arange(buffer - left), mean)
+                arrivals = _poisson.probability(np.arange(buffer - left), mean)
                 row[left:buffer] += binom.pmf(finished, worked_on, FINISHED) * arrivals
             row[buffer] = max(1.0 - row[:buffer].sum(), 0.0)
             return dict(enumerate(row.tolist()))

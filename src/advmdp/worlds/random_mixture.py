@@ -25,9 +25,10 @@ def random_mixture(
     n_actions: int = 4,
     dim: int = 3,
     concentration: float = 0.5,
+    shared: bool = False,
     seed: int = 0,
 ) -> LinearMixtureMDP:
-    """Mixture of ``dim`` kernels with random rows, weights drawn uniformly and anew for each layer.
+    """Mixture of ``dim`` kernels with random rows, weights drawn uniformly, by default anew for each layer.
 
     Parameters
     ----------
@@ -40,6 +41,8 @@ def random_mixture(
     concentration
         Of the Dirichlet distribution from which the rows of base kernels are drawn; small values give nearly
         deterministic rows, 1 uniform ones.
+    shared
+        Whether the weights are the same in every layer, and learners are told so.
     seed
         Same seed, same world.
     """
@@ -48,7 +51,7 @@ def random_mixture(
     layers = TabularModel(layer_sizes, n_actions).layers
     rng = generator(seed, Stream.WORLD)
     kernels = [[_random_rows(rng, n, n_actions, m, concentration) for n, m in _steps(layers)] for _ in range(dim)]
-    weights = rng.dirichlet(np.ones(dim), size=layers.horizon)
+    weights = rng.dirichlet(np.ones(dim), size=None if shared else layers.horizon)
     return LinearMixtureMDP.from_kernels(kernels, weights)
 
 

@@ -1,0 +1,28 @@
+"""The world (what is true) and the model (what a learner may know): validated, immutable data.
+
+An episodic layered MDP has layers 0..H; layers 0 and H hold one state each, and every transition leads
+from a layer to the next one.  A *pair* is a state with an action.  Tables over pairs (losses, policies,
+occupancy measures) are lists over layers of arrays ``(S_h, A)``; inside the library the same numbers live
+in one flat vector, of which the list entries are views (see :class:`Layers`).
+"""
+
+from advmdp.layered.mdps import LayeredMDP, LinearMixtureMDP
+from advmdp.layered.models import LinearMixtureModel, TabularModel
+from advmdp.layered.persistence import load_mdp, problem_from_tree, problem_tree
+from advmdp.layered.shape import FloatArray, IntArray, Layers
+from advmdp.layered.validation import TOLERANCE, layer_sizes
+
+__all__ = [
+    "TOLERANCE",
+    "FloatArray",
+    "IntArray",
+    "LayeredMDP",
+    "Layers",
+    "LinearMixtureMDP",
+    "LinearMixtureModel",
+    "TabularModel",
+    "layer_sizes",
+    "load_mdp",
+    "problem_from_tree",
+    "problem_tree",
+]

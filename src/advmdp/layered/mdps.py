@@ -1,0 +1,285 @@
+"""What is true: worlds with their kernels."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from advmdp import _gymnasium, storage
+from advmdp._checks import float_array
+from advmdp.errors import InvalidMDPError
+from advmdp.layered.mixtures import stack_kernels
+from advmdp.layered.models import LinearMixtureModel, TabularModel
+from advmdp.layered.shape import FloatArray, IntArray, Layers, flatten_shared
+from advmdp.layered.validation import (
+    TOLERANCE,
+    check_one_mixture,
+    checked_kernels,
+    checked_parameter,
+    probability_rows,
+)
+from advmdp.scene import Scene
+
+
+class LayeredMDP:
+    """A layered MDP whose kernels are known to the simulator (never to a learner of unknown dynamics).
+
+    Parameters
+    ----------
+    kernels
+        List over layers 0..H-1 of arrays ``(S_h, A, S_{h+1})`` of next-state probabilities.  Rows must sum
+        to one within 1e-9; what is left of the error is normalised away.  The same array object may stand in
+        several layers: it is checked and stored once.
+    scene
+        What states and actions stand for; see :class:`advmdp.scene.Scene`.
+    """
+
+    def __init__(self, kernels: Sequence[ArrayLike], *, scene: Scene | None = None) -> None:
+        layers, checked = checked_kernels(kernels)
+        self._adopt(TabularModel(layers.sizes, layers.n_actions), checked, scene)
+
+    def _adopt(self, model: TabularModel, kernels: Sequence[FloatArray], scene: Scene | None) -> None:
+        self._model = model
+        self._scene = Scene() if scene is None else scene
+        self._scene.check(model.layer_sizes, model.n_actions)
+        self._kernel_buffer, self._kernel_offsets = flatten_shared(kernels)
+        views = {
+            id(array): self._kernel_buffer[start : start + array.size].reshape(array.shape)
+            for array, start in zip(kernels, self._kernel_offsets, strict=True)
+        }
+        self._kernels = tuple(views[id(array)] for array in kernels)
+
+    @property
+    def kernels(self) -> tuple[FloatArray, ...]:
+        """P, one read-only array ``(S_h, A, S_{h+1})`` per layer."""
+        return self._kernels
+
+    @property
+    def flat_kernels(self) -> tuple[FloatArray, IntArray]:
+        """All kernels in one vector, and where each layer's begins: what compiled code works on."""
+        return self._kernel_buffer, self._kernel_offsets
+
+    @property
+    def model(self) -> TabularModel:
+        """What a learner of unknown dynamics may know of this world."""
+        return self._model
+
+    @property
+    def scene(self) -> Scene:
+        """What states and actions stand for; empty unless it was given."""
+        return self._scene
+
+    @property
+    def layers(self) -> Layers:
+        """The shape, with the way between ragged lists and flat vectors."""
+        return self._model.layers
+
+    @property
+    def horizon(self) -> int:
+        """Actions per episode, H."""
+        return self._model.horizon
+
+    @property
+    def layer_sizes(self) -> tuple[int, ...]:
+        """States per layer, H + 1 numbers."""
+        return self._model.layer_sizes
+
+    @property
+    def n_states(self) -> int:
+        """All states, S."""
+        return self._model.n_states
+
+    @property
+    def n_actions(self) -> int:
+        """Actions in every state, A."""
+        return self._model.n_actions
+
+    @cached_property
+    def possible(self) -> tuple[NDArray[np.bool_], ...]:
+        """Transitions of positive probability, per layer ``(S_h, A, S_{h+1})``."""
+        masks = {id(array): array > 0.0 for array in self._kernels}
+        return tuple(masks[id(array)] for array in self._kernels)
+
+    @cached_property
+    def flat_possible(self) -> tuple[NDArray[np.bool_], IntArray]:
+        """:attr:`possible` in one vector, and where each layer's part begins."""
+        return flatten_shared(self.possible)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the world to one file (arrays and JSON, no code); :func:`load_mdp` reads it."""
+        storage.write(path, "mdp", {"class": type(self).__name__, **self._tree()})
+
+    def _tree(self) -> dict[str, Any]:
+        return {"kernels": list(self._kernels), "scene": self._scene.tree()}
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(layer_sizes={self.layer_sizes}, n_actions={self.n_actions})"
+
+    @staticmethod
+    def from_gymnasium(env: Any, horizon: int) -> tuple[LayeredMDP, list[FloatArray]]:
+        """Unroll a tabular Gymnasium environment over ``horizon`` steps.
+
+        Parameters
+        ----------
+        env
+            An environment with a transition table ``env.unwrapped.P`` (``P[s][a]`` a list of
+            ``(probability, next state, reward, terminated)``), as FrozenLake, Taxi and CliffWalking have.
+        horizon
+            Steps of the environment in an episode.  Episodes that end earlier wait in the terminal state that they
+            reached.
+
+        Returns
+        -------
+        mdp
+            Layer h holds the states that can be reached in h steps, and no others.  Where the start is random, a
+            dummy first layer (whose actions all do the same) draws it.  ``mdp.scene.states[h][i]`` is the
+            environment's own number of state i of layer h, ``mdp.scene.details["over"][h][i]`` whether the
+            environment has terminated there.
+        losses
+            One table of expected losses: rewards mapped affinely to [0, 1], the highest to 0 (where it is negative,
+            reward 0 is); waiting in a terminal state counts as reward 0.
+        """
+        kernels, losses, scene = _gymnasium.unroll(env, horizon)
+        return LayeredMDP(kernels, scene=scene), losses
+
+
+class LinearMixtureMDP(LayeredMDP):
+    """A layered MDP with P_h(s' | s, a) = <phi(s' | s, a), theta_h> (Definition 1 of the paper).
+
+    Parameters
+    ----------
+    features
+        As in :class:`LinearMixtureModel`.
+    theta
+        List over layers of vectors ``(d,)``; the last one is ignored, like the last features.
+    bound
+        B; by default the largest norm of theta_0..theta_{H-2}, which tells learners that much of the truth.
+    simplex, zeros_are_certain, shared, scales
+        As in :class:`LinearMixtureModel`.
+    scene
+        What states and actions stand for; see :class:`advmdp.scene.Scene`.
+    """
+
+    def __init__(
+        self,
+        features: Sequence[ArrayLike],
+        theta: Sequence[ArrayLike],
+        bound: float | None = None,
+        simplex: bool = False,
+        *,
+        zeros_are_certain: bool = True,
+        shared: bool = False,
+        scales: Sequence[float] | None = None,
+        scene: Scene | None = None,
+    ) -> None:
+        # Only the number of layers is compared here; the model checks the features themselves.
+        if not isinstance(theta, Sequence | np.ndarray) or len(theta) != len(features):
+            count = len(theta) if isinstance(theta, Sequence | np.ndarray) else "no"
+            raise InvalidMDPError(f"theta has {count} layers, features have {len(features)}: one vector per layer")
+        parameters = [checked_parameter(vector, h) for h, vector in enumerate(theta)]
+        norms = [float(np.linalg.norm(vector)) for vector in parameters[:-1]]
+        if bound is None:
+            bound = max(norms, default=1.0) or 1.0
+        model = LinearMixtureModel(
+            features, bound, simplex, zeros_are_certain=zeros_are_certain, shared=shared, scales=scales
+        )
+        bound = model.bound
+        for h, vector in enumerate(parameters):
+            if vector.shape != (model.dim,):
+                raise InvalidMDPError(f"theta[{h}] has shape {vector.shape}, should be {(model.dim,)} as the features")
+        for h, norm in enumerate(norms):
+            if norm > bound + TOLERANCE:
+                raise InvalidMDPError(f"theta[{h}] has norm {norm:.6g}, should be at most bound = {bound:.6g}")
+            if simplex and parameters[h].min() < -TOLERANCE:
+                raise InvalidMDPError(
+                    f"theta[{h}] has entry {parameters[h].min():.6g}, should be >= 0 since simplex=True"
+                )
+        if shared:
+            check_one_mixture([vector / c for vector, c in zip(parameters[:-1], model.scales[:-1], strict=True)])
+        self._theta = tuple(parameters)
+        kernels: list[FloatArray] = []
+        built: dict[tuple[int, bytes], FloatArray] = {}
+        for h, (array, vector) in enumerate(zip(model.features, parameters, strict=True)):
+            key = (id(array), vector.tobytes())
+            if h == model.horizon - 1:
+                kernels.append(np.ones(array.shape[:3]))
+            elif key in built:
+                kernels.append(built[key])
+            else:
+                built[key] = probability_rows(array @ vector, h, "the kernel <features, theta>", TOLERANCE)
+                kernels.append(built[key])
+        self._adopt(model, kernels, scene)
+
+    @property
+    def model(self) -> LinearMixtureModel:
+        """Features, bound and simplex flag: what a learner may know."""
+        assert isinstance(self._model, LinearMixtureModel)
+        return self._model
+
+    @property
+    def features(self) -> tuple[FloatArray, ...]:
+        """phi, one read-only array ``(S_h, A, S_{h+1}, d)`` per layer."""
+        return self.model.features
+
+    @property
+    def theta(self) -> tuple[FloatArray, ...]:
+        """The true parameters, one vector ``(d,)`` per layer."""
+        return self._theta
+
+    @property
+    def dim(self) -> int:
+        """Coordinates of a feature vector, d."""
+        return self.model.dim
+
+    @property
+    def bound(self) -> float:
+        """B, at least the norm of every theta_h."""
+        return self.model.bound
+
+    @classmethod
+    def from_kernels(
+        cls,
+        base_kernels: Sequence[Sequence[ArrayLike]],
+        weights: Sequence[ArrayLike] | ArrayLike,
+        shared: bool | None = None,
+        *,
+        scene: Scene | None = None,
+    ) -> LinearMixtureMDP:
+        """Mix d kernel lists with weights that are probability vectors: one ``(d,)``, or one per layer.
+
+        Features, scaling and bound are those of :meth:`LinearMixtureModel.from_kernels`.  ``shared`` tells learners
+        that the weights are the same in every layer; by default they are told so if one vector is given.
+
+        Examples
+        --------
+        >>> end = [[[1.0]], [[1.0]]]
+        >>> world = LinearMixtureMDP.from_kernels([[[[[0.9, 0.1]]], end], [[[[0.2, 0.8]]], end]], [0.5, 0.5])
+        >>> world.kernels[0].round(3).tolist()
+        [[[0.55, 0.45]]]
+        """
+        features, scales = stack_kernels(base_kernels)
+        table = float_array(weights, "weights", InvalidMDPError)
+        if shared is None:
+            shared = table.ndim == 1
+        if table.ndim == 1:
+            table = np.broadcast_to(table, (len(features), table.size))
+        if table.shape != (len(features), len(base_kernels)):
+            raise InvalidMDPError(
+                f"weights have shape {table.shape}, should be {(len(base_kernels),)} or "
+                f"{(len(features), len(base_kernels))} (one weight per base kernel [and layer])"
+            )
+        for h, row in enumerate(table):
+            if not (np.isfinite(row).all() and row.min() >= 0 and abs(row.sum() - 1) <= TOLERANCE):
+                raise InvalidMDPError(f"weights of layer {h} are {row}, should be non-negative and sum to 1")
+        if shared:
+            check_one_mixture(table)
+        theta = [scale * row for scale, row in zip(scales, table, strict=True)]
+        return cls(features, theta, bound=max(scales), simplex=True, shared=shared, scales=scales, scene=scene)
+
+    def _tree(self) -> dict[str, Any]:
+        return {**self.model._tree(), "theta": list(self._theta), "scene": self._scene.tree()}

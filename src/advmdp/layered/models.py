@@ -1,0 +1,267 @@
+"""What a learner may know of a world."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from advmdp._checks import integer
+from advmdp.errors import InvalidMDPError
+from advmdp.layered.mixtures import stack_kernels
+from advmdp.layered.sampling import sampled_kernels
+from advmdp.layered.shape import FloatArray, IntArray, Layers, distinct, flatten_shared
+from advmdp.layered.validation import (
+    check_common_sum,
+    check_feasible,
+    check_norms,
+    check_simplex_features,
+    checked_bound,
+    checked_scales,
+    frozen_arrays,
+    layer_sizes,
+)
+from advmdp.seeding import Stream, sequence
+
+
+class TabularModel:
+    """What a tabular learner may know: the layers and the actions, nothing of the dynamics."""
+
+    def __init__(self, layer_sizes: Sequence[int], n_actions: int) -> None:
+        sizes = tuple(layer_sizes) if isinstance(layer_sizes, Iterable) else layer_sizes
+        self._layers = Layers(sizes, n_actions)
+
+    @property
+    def layers(self) -> Layers:
+        """The shape, with the way between ragged lists and flat vectors."""
+        return self._layers
+
+    @property
+    def layer_sizes(self) -> tuple[int, ...]:
+        """States per layer, H + 1 numbers, the first and last of them 1."""
+        return self._layers.sizes
+
+    @property
+    def n_actions(self) -> int:
+        """Actions in every state, A."""
+        return self._layers.n_actions
+
+    @property
+    def horizon(self) -> int:
+        """Actions per episode, H."""
+        return self._layers.horizon
+
+    @property
+    def n_states(self) -> int:
+        """All states, S."""
+        return self._layers.n_states
+
+    @property
+    def model(self) -> TabularModel:
+        """Itself, so that a model stands wherever a problem is asked for."""
+        return self
+
+    @property
+    def possible(self) -> tuple[NDArray[np.bool_], ...] | None:
+        """Transitions that can happen, per layer ``(S_h, A, S_{h+1})``; ``None`` where all can.
+
+        A learner rejects an episode with any other.
+        """
+        return None
+
+    @cached_property
+    def flat_possible(self) -> tuple[NDArray[np.bool_], IntArray] | None:
+        """:attr:`possible` in one vector, and where each layer's part begins."""
+        masks = self.possible
+        return None if masks is None else flatten_shared(masks)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(layer_sizes={self.layer_sizes}, n_actions={self.n_actions})"
+
+    def _tree(self) -> dict[str, Any]:
+        return {"layer_sizes": list(self.layer_sizes), "n_actions": self.n_actions}
+
+
+class LinearMixtureModel(TabularModel):
+    """What a linear-mixture learner may know: features phi(s' | s, a) and a bound on the parameters.
+
+    Parameters
+    ----------
+    features
+        List over layers 0..H-1 of arrays ``(S_h, A, S_{h+1}, d)``, every vector of Euclidean norm at most
+        one.  The entry of the last layer is ignored: that transition is deterministic.
+    bound
+        B, at least the norm of every parameter theta_h.
+    simplex
+        Whether theta_h is known to be non-negative, as it is for a mixture of d simulators.  Then features
+        must be non-negative and have the same sum over next states everywhere in a layer.
+    zeros_are_certain
+        Whether a transition whose features are zero is impossible, so that an episode with it is refused.
+        Not so where features were estimated: a rare transition may have been missed.
+    shared
+        Whether theta_h / scales[h], the mixture weights, are known to be the same in every layer (the last one apart).
+    scales
+        What the features of each layer were divided by, H numbers > 0; by default ones.
+    """
+
+    def __init__(
+        self,
+        features: Sequence[ArrayLike],
+        bound: float,
+        simplex: bool = False,
+        *,
+        zeros_are_certain: bool = True,
+        shared: bool = False,
+        scales: Sequence[float] | None = None,
+    ) -> None:
+        arrays = frozen_arrays(features, 4, "features")
+        super().__init__(layer_sizes(arrays, "features"), arrays[0].shape[1])
+        self._features = arrays
+        self._bound = checked_bound(bound)
+        self._simplex = bool(simplex)
+        self._zeros_are_certain = bool(zeros_are_certain)
+        self._shared = bool(shared)
+        self._scales = checked_scales(scales, self.horizon)
+        dims = {array.shape[3] for array in arrays}
+        if len(dims) != 1 or dims == {0}:
+            raise InvalidMDPError(
+                f"features have {sorted(dims)} coordinates in different layers, should have the same "
+                "number d >= 1 in all"
+            )
+        for h, array in distinct(arrays[:-1]):
+            check_norms(array, h)
+            if simplex:
+                check_simplex_features(array, h, self._bound)
+            else:
+                check_feasible(array, h)
+        if shared and simplex:
+            check_common_sum(arrays[:-1], self._scales)
+
+    @property
+    def features(self) -> tuple[FloatArray, ...]:
+        """phi, one read-only array ``(S_h, A, S_{h+1}, d)`` per layer."""
+        return self._features
+
+    @cached_property
+    def flat_features(self) -> tuple[FloatArray, IntArray]:
+        """:attr:`features` in one vector, and where each layer's part begins: what compiled code works on."""
+        return flatten_shared(self._features)
+
+    @property
+    def dim(self) -> int:
+        """Coordinates of a feature vector, d."""
+        return int(self._features[0].shape[3])
+
+    @property
+    def bound(self) -> float:
+        """B, at least the norm of every theta_h."""
+        return self._bound
+
+    @property
+    def simplex(self) -> bool:
+        """Whether theta_h is known to be non-negative (a scaled vector of mixture weights)."""
+        return self._simplex
+
+    @property
+    def shared(self) -> bool:
+        """Whether theta_h / scales[h], the mixture weights, are known to be the same in every layer."""
+        return self._shared
+
+    @property
+    def scales(self) -> tuple[float, ...]:
+        """c_h, H numbers: ``features[h] * scales[h]`` are the probabilities of base kernels, if there are such."""
+        return self._scales
+
+    @cached_property
+    def possible(self) -> tuple[NDArray[np.bool_], ...] | None:
+        """Transitions to which some parameter gives a probability: their features are not all zero."""
+        if not self._zeros_are_certain:
+            return None
+        masks = {id(a): (a != 0.0).any(axis=3) for _, a in distinct(self._features[:-1])}
+        last = np.ones(self._features[-1].shape[:3], dtype=bool)
+        return (*(masks[id(a)] for a in self._features[:-1]), last)
+
+    @classmethod
+    def from_kernels(cls, base_kernels: Sequence[Sequence[ArrayLike]], shared: bool = False) -> LinearMixtureModel:
+        """The model of an unknown mixture of d known kernels (simulators given as arrays).
+
+        Coordinate i of a feature is the probability under base kernel i, divided per layer by the largest
+        norm that occurs there, c_h (the deterministic last layer apart).  The parameter is then c_h times
+        the mixture weights, so that B = max_h c_h holds whatever the weights are.
+
+        Parameters
+        ----------
+        base_kernels
+            d lists over layers of arrays ``(S_h, A, S_{h+1})``, rows summing to one.
+        shared
+            Whether the mixture weights are known to be the same in every layer.
+
+        Examples
+        --------
+        Two simulators of a process with layers of 1, 2 and 1 states and one action:
+
+        >>> end = [[[1.0]], [[1.0]]]
+        >>> model = LinearMixtureModel.from_kernels([[[[[0.9, 0.1]]], end], [[[[0.2, 0.8]]], end]])
+        >>> model.layer_sizes, model.dim, round(model.bound, 3)
+        ((1, 2, 1), 2, 0.922)
+        """
+        return cls._mixture(base_kernels, True, shared)
+
+    @classmethod
+    def _mixture(
+        cls, base_kernels: Sequence[Sequence[ArrayLike]], zeros_are_certain: bool, shared: bool
+    ) -> LinearMixtureModel:
+        features, scales = stack_kernels(base_kernels)
+        return cls(features, max(scales), True, zeros_are_certain=zeros_are_certain, shared=shared, scales=scales)
+
+    @classmethod
+    def from_simulators(
+        cls,
+        step_functions: Sequence[Callable[[int, int, int, np.random.Generator], int]],
+        layer_sizes: Sequence[int],
+        n_actions: int,
+        samples: int,
+        seed: int = 0,
+        shared: bool = False,
+    ) -> LinearMixtureModel:
+        """The model of an unknown mixture of d simulators, their kernels estimated by sampling.
+
+        Each simulator is a function ``step(layer, state, action, rng) -> next_state``; it is called
+        ``samples`` times for every pair (the last layer apart), with a random stream of its own.
+        Probabilities are then known to about 1 / sqrt(samples) only, and the guarantees of learners hold for
+        mixtures of the sampled kernels; a transition that was never sampled may happen, and is not refused.
+        ``shared``: whether the mixture weights are known to be the same in every layer.
+
+        Examples
+        --------
+        >>> def often(layer, state, action, rng):
+        ...     return int(rng.random() < 0.9)
+        >>> def seldom(layer, state, action, rng):
+        ...     return int(rng.random() < 0.1)
+        >>> model = LinearMixtureModel.from_simulators([often, seldom], (1, 2, 2, 1), n_actions=2, samples=100)
+        >>> model.features[1].shape  # states, actions, next states, simulators
+        (2, 2, 2, 2)
+        """
+        layers = TabularModel(layer_sizes, n_actions).layers
+        if not step_functions:
+            raise InvalidMDPError("step_functions is empty, should hold one simulator or more")
+        integer(samples, "samples", 1, InvalidMDPError)
+        streams = sequence(seed, Stream.SIMULATORS).spawn(len(step_functions))
+        kernels = [
+            sampled_kernels(step, number, layers, samples, np.random.default_rng(stream))
+            for number, (step, stream) in enumerate(zip(step_functions, streams, strict=True))
+        ]
+        return cls._mixture(kernels, False, shared)
+
+    def _tree(self) -> dict[str, Any]:
+        return {
+            "features": list(self._features),
+            "bound": self._bound,
+            "simplex": self._simplex,
+            "zeros_are_certain": self._zeros_are_certain,
+            "shared": self._shared,
+            "scales": list(self._scales),
+        }

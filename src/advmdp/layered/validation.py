@@ -1,0 +1,183 @@
+"""Checks of kernels, features and parameters; what is wrong is said with the layer, state and action where it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from advmdp._checks import float_array
+from advmdp.errors import InvalidMDPError
+from advmdp.layered.shape import FloatArray, Layers, distinct, read_only
+
+#: Rows must sum to one, and norms respect their bounds, up to this.
+TOLERANCE = 1e-9
+
+
+def frozen_arrays(entries: Sequence[ArrayLike], ndim: int, what: str) -> tuple[FloatArray, ...]:
+    """Private, read-only, finite float64 copies; entries that are one object stay one object."""
+    if not isinstance(entries, Iterable):
+        raise InvalidMDPError(f"{what} is {entries!r}, should be a list of arrays, one per layer 0 to H-1")
+    entries = list(entries)  # holds every entry, so that no two of them can share an id by accident
+    if not entries:
+        raise InvalidMDPError(f"{what} is empty, should have one array per layer 0 to H-1")
+    copies: dict[int, FloatArray] = {}
+    for h, entry in enumerate(entries):
+        if id(entry) in copies:
+            continue
+        array = np.array(float_array(entry, f"{what}[{h}]", InvalidMDPError), order="C")
+        if array.ndim != ndim:
+            wanted = "(S_h, A, S_{h+1})" if ndim == 3 else "(S_h, A, S_{h+1}, d)"
+            raise InvalidMDPError(f"{what}[{h}] has shape {array.shape}, should be {wanted}")
+        if not np.isfinite(array).all():
+            index = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
+            raise InvalidMDPError(f"{what}[{h}], {_place(index)}: value {array[index]} is not a finite number")
+        # A view of a read-only array: its flag cannot be set back.
+        copies[id(entry)] = read_only(array).view()
+    return tuple(copies[id(entry)] for entry in entries)
+
+
+def checked_kernels(kernels: Sequence[ArrayLike]) -> tuple[Layers, list[FloatArray]]:
+    """The shape that kernels have, and their rows, normalised; entries that are one object stay one object."""
+    arrays = frozen_arrays(kernels, 3, "kernels")
+    layers = Layers(layer_sizes(arrays, "kernels"), arrays[0].shape[1])
+    checked = {id(array): probability_rows(array, h) for h, array in distinct(arrays)}
+    return layers, [checked[id(array)] for array in arrays]
+
+
+def layer_sizes(arrays: Sequence[FloatArray], what: str) -> tuple[int, ...]:
+    """States per layer of kernels or features, checked to fit together."""
+    n_actions = arrays[0].shape[1]
+    for h, array in enumerate(arrays):
+        if array.shape[1] != n_actions:
+            raise InvalidMDPError(
+                f"{what}[{h}] has {array.shape[1]} actions, {what}[0] has {n_actions}: the number of "
+                "actions is the same everywhere"
+            )
+        if h > 0 and array.shape[0] != arrays[h - 1].shape[2]:
+            raise InvalidMDPError(
+                f"{what}[{h}] has {array.shape[0]} states, but {what}[{h - 1}] leads to "
+                f"{arrays[h - 1].shape[2]} next states: they should be equal"
+            )
+    return (*(array.shape[0] for array in arrays), arrays[-1].shape[2])
+
+
+def probability_rows(array: FloatArray, h: int, what: str = "kernels", negative: float = 1e-12) -> FloatArray:
+    """Rows that are distributions, rounding errors (below -``negative``) cut off and normalised away."""
+    if array.size and array.min() < -negative:
+        index = tuple(int(i) for i in np.unravel_index(int(array.argmin()), array.shape))
+        raise InvalidMDPError(f"{what}[{h}], {_place(index)}: probability {array[index]:.6g} is negative")
+    sums = array.sum(axis=2)
+    wrong = np.abs(sums - 1.0) > TOLERANCE
+    if wrong.any():
+        s, a = (int(i) for i in np.argwhere(wrong)[0])
+        raise InvalidMDPError(
+            f"{what}[{h}], {_place((s, a))}: probabilities sum to {sums[s, a]:.12g}, should be 1 (within {TOLERANCE:g})"
+        )
+    rows = np.maximum(array, 0.0)
+    sums = rows.sum(axis=2, keepdims=True)
+    # Rows that are right to rounding stay as they are, so that normalising twice changes nothing.
+    rows /= np.where(np.abs(sums - 1.0) > 1e-14, sums, 1.0)
+    return rows
+
+
+def check_norms(features: FloatArray, h: int) -> None:
+    """Features have norm at most one."""
+    norms = np.sqrt(np.einsum("satd,satd->sat", features, features))
+    if norms.max() > 1.0 + TOLERANCE:
+        index = tuple(int(i) for i in np.unravel_index(int(norms.argmax()), norms.shape))
+        raise InvalidMDPError(
+            f"features[{h}], {_place(index)}: norm {norms[index]:.6g}, should be at most 1 "
+            "(divide the features by their largest norm and multiply theta and bound by it)"
+        )
+
+
+def check_simplex_features(features: FloatArray, h: int, bound: float) -> None:
+    """Features are those of a mixture: non-negative, of one sum over next states."""
+    if features.min() < 0.0:
+        index = tuple(int(i) for i in np.unravel_index(int(features.argmin()), features.shape))
+        raise InvalidMDPError(
+            f"features[{h}], {_place(index)}: value {features[index]:.6g} is negative, should be >= 0 "
+            "since simplex=True"
+        )
+    sums = features.sum(axis=2)
+    common = float(sums[0, 0, 0])
+    differ = np.abs(sums - common) > TOLERANCE * max(1.0, abs(common))
+    if differ.any() or common <= 0.0:
+        s, a = (int(i) for i in np.argwhere(differ)[0][:2]) if differ.any() else (0, 0)
+        raise InvalidMDPError(
+            f"features[{h}], {_place((s, a))}: sums over next states {sums[s, a]}, should be "
+            f"{common:.6g} > 0 in every coordinate of every pair of the layer since simplex=True"
+        )
+    # theta is a vector of weights divided by that sum; the shortest has equal weights.
+    least = 1.0 / (common * np.sqrt(sums.shape[2]))
+    if bound < least * (1.0 - TOLERANCE):
+        raise InvalidMDPError(f"bound is {bound:.6g}, but every parameter of layer {h} has norm at least {least:.6g}")
+
+
+def check_feasible(features: FloatArray, h: int) -> None:
+    """Some parameter must make every row of the layer sum to one."""
+    sums = features.sum(axis=2)
+    design = sums.reshape(-1, sums.shape[2])
+    theta = np.linalg.lstsq(design, np.ones(len(design)), rcond=None)[0]
+    errors = np.abs(sums @ theta - 1.0)
+    if errors.max() > 1e-6:
+        s, a = (int(i) for i in np.unravel_index(int(errors.argmax()), errors.shape))
+        raise InvalidMDPError(
+            f"features[{h}], {_place((s, a))}: no parameter makes the rows of this layer sum to 1 (here the "
+            f"nearest one gives {float(sums[s, a] @ theta):.6g})"
+        )
+
+
+def checked_bound(value: Any) -> float:
+    """B, a finite number > 0."""
+    if isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool):
+        with suppress(OverflowError):
+            if np.isfinite(float(value)) and value > 0:
+                return float(value)
+    raise InvalidMDPError(f"bound is {value!r}, should be a finite number > 0 (B of the model)")
+
+
+def checked_scales(scales: Sequence[float] | None, horizon: int) -> tuple[float, ...]:
+    """H finite numbers > 0; ones where none are given."""
+    array = np.ones(horizon) if scales is None else float_array(scales, "scales", InvalidMDPError)
+    if array.shape != (horizon,) or not (np.isfinite(array).all() and array.min() > 0.0):
+        raise InvalidMDPError(f"scales is {scales!r}, should be {horizon} finite numbers > 0, one per layer 0 to H-1")
+    return tuple(array.tolist())
+
+
+def check_common_sum(features: Sequence[FloatArray], scales: Sequence[float]) -> None:
+    """Some vector of weights fits all layers: features times scales have one sum over next states."""
+    sums = [float(array[0, 0, :, 0].sum()) * scale for array, scale in zip(features, scales, strict=False)]
+    for h, total in enumerate(sums):
+        if abs(total - sums[0]) > TOLERANCE * max(1.0, sums[0]):
+            raise InvalidMDPError(
+                f"features[{h}] * scales[{h}] sum to {total:.6g} over next states, those of layer 0 to {sums[0]:.6g}: "
+                "should be equal since shared=True (scales are what features were divided by)"
+            )
+
+
+def check_one_mixture(weights: Sequence[FloatArray] | FloatArray) -> None:
+    """Mixture weights that are the same in every layer."""
+    for h, row in enumerate(weights):
+        if np.abs(row - weights[0]).max() > TOLERANCE * max(1.0, float(np.abs(weights[0]).max())):
+            raise InvalidMDPError(
+                f"the mixture weights of layer {h} are {row}, those of layer 0 are {weights[0]}: they should be equal "
+                "since shared=True"
+            )
+
+
+def checked_parameter(vector: ArrayLike, h: int) -> FloatArray:
+    """A private, read-only, finite copy of theta_h."""
+    array = np.array(float_array(vector, f"theta[{h}]", InvalidMDPError))
+    if not np.isfinite(array).all():
+        raise InvalidMDPError(f"theta[{h}] = {array} has an entry that is not a finite number")
+    return read_only(array).view()
+
+
+def _place(index: tuple[int, ...]) -> str:
+    names = ("state", "action", "next state", "coordinate")
+    return ", ".join(f"{name} {i}" for name, i in zip(names, index, strict=False))
