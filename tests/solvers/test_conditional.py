@@ -265,6 +265,22 @@ def test_the_value_is_bounded_from_below_by_jensen(family, seed):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("rho", [0.3, 0.9])
+def test_the_bound_holds_for_references_between_two_policies(family, rho):
+    """ref = pi^rho first^(1-rho), not normalised, and step sizes eta and rho eta:
+    V(s_1) / (rho eta) >= <q, loss> - (eta H / 2) <q, loss^2>, by Hoelder's inequality and Jensen's."""
+    instance = ordinary(family, 1)
+    confidence_set, rng, eta = instance.confidence_set, np.random.default_rng(0), 0.7
+    log_policy = log_policy_of(instance.log_q)
+    first = np.full_like(log_policy, -np.log(confidence_set.n_actions))
+    loss = 2.0 * rng.random(log_policy.shape)
+    step = conditional_step(confidence_set, rho * log_policy + (1.0 - rho) * first, rho * eta * loss)
+    q = flat(occupancy_of(split(confidence_set, np.exp(log_policy)), mirror_kernels(step)))
+    bound = q @ loss - min(0.5 * eta * confidence_set.horizon * (q @ loss**2), q @ loss)
+    assert step.value / (rho * eta) >= bound - 1e-12
+
+
+@pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("seed", range(6))
 def test_without_costs_nothing_moves(family, seed):
     instance = ordinary(family, seed)
