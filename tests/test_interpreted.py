@@ -33,10 +33,12 @@ from advmdp.solvers import (
 from advmdp.solvers.ellipsoid.certify import certify
 from tests.solvers.instances import harsh, ordinary
 
-# Small instances, with both entropies where both are possible; (family, seed, entropy).
+# Small instances, with every entropy that is possible; (family, seed, entropy).
 STEPS = (
     ("ellipsoid", 10, "pairs"), ("simplex", 0, "pairs"), ("box", 1, "pairs"), ("box", 1, "triples"),
-    ("l1", 3, "triples"), ("known", 3, "pairs"), ("known", 3, "triples"),
+    ("l1", 3, "triples"), ("known", 3, "pairs"), ("known", 3, "triples"), ("ellipsoid", 10, "conditional"),
+    ("ellipsoid", 17, "conditional"), ("simplex", 0, "conditional"), ("box", 1, "conditional"),
+    ("l1", 3, "conditional"), ("known", 3, "conditional"),
 )  # fmt: skip
 # Where the shortest point of a block is not its centre, and rows of an occupancy bound meet the edges of their sets.
 BOUNDS = (("ellipsoid", 10), ("ellipsoid", 17), ("simplex", 0), ("box", 1), ("l1", 3), ("known", 3))
@@ -46,7 +48,7 @@ def answers() -> Iterator[tuple[str, np.ndarray]]:
     """What the solvers find, so that every inner kernel is called."""
     for family, seed, entropy in STEPS:
         instance = ordinary(family, seed)
-        name = f"{family} {entropy}"
+        name = f"{family} {seed} {entropy}"
         problem = (instance.confidence_set, None, instance.loss)
         options = {"log_q": instance.log_q, "kernels": instance.kernels, "entropy": entropy}
         first = mirror_descent_step(*problem, instance.step_size, **options)

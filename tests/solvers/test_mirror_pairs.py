@@ -182,9 +182,9 @@ def test_empty_sets_are_named_before_any_iteration():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"loss": -1.0}, "layer 0, state 0, action 0"),
-        ({"loss": np.nan}, "finite, at least 0"),
-        ({"loss": 1e17}, "below 1e.09"),  # log q would drown in it, and the certificate as well
+        ({"loss": -1e17}, "layer 0, state 0, action 0"),
+        ({"loss": np.nan}, "finite, between"),
+        ({"loss": 1e17}, "between -1e.09 and 1e.09"),  # log q would drown in it, and the certificate as well
         ({"q": 0.0}, "log_q"),
         ({"q": -0.5}, "log q is nan at layer 0, state 0, action 0"),
     ],

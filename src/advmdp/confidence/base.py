@@ -90,6 +90,16 @@ class ConfidenceSet(ABC):
                 raise InvalidMDPError(f"{name}[{h}] has shape {table.shape}; this set needs {expected}")
         return checked
 
+    def _layers(self, flat: Table) -> list[Table]:
+        """Views of a flat array as tables (S_h, A, S_{h+1})."""
+        tables = []
+        start = 0
+        for n, m in zip(self.layer_sizes[:-1], self.layer_sizes[1:], strict=True):
+            end = start + n * self.n_actions * m
+            tables.append(flat[start:end].reshape(n, self.n_actions, m))
+            start = end
+        return tables
+
     def _list_pairs(self, flags: Sequence[NDArray[np.bool_]]) -> NDArray[np.intp]:
         """Indices (layer, state, action) of the flagged pairs among reachable states."""
         found = []

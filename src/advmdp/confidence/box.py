@@ -52,16 +52,6 @@ class BoxSet(ConfidenceSet):
         mark_reachable(self.flat_lower, self.flat_upper, sizes, self.n_actions, reached)
         self._set_reachable(np.split(reached, np.cumsum(self.layer_sizes[:-1])))
 
-    def _layers(self, flat: Table) -> list[Table]:
-        """Views of a flat array as tables (S_h, A, S_{h+1})."""
-        tables = []
-        start = 0
-        for n, m in zip(self.layer_sizes[:-1], self.layer_sizes[1:], strict=True):
-            end = start + n * self.n_actions * m
-            tables.append(flat[start:end].reshape(n, self.n_actions, m))
-            start = end
-        return tables
-
     def with_estimate(self, lower: list[Table], upper: list[Table]) -> Self:
         """The set of new intervals, trusted to be of this shape and ordered: what a learner calls."""
         new = copy(self)

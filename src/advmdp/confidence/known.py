@@ -22,10 +22,12 @@ class KnownKernels(ConfidenceSet):
     """The singleton {P}: ``kernels[h]`` is the table (S_h, A, S_{h+1}) of P_h."""
 
     def __init__(self, kernels: Sequence[ArrayLike]) -> None:
-        self.kernels = row_tables("kernels", kernels)
-        check_distributions("kernels", self.kernels)
-        self.layer_sizes = layer_sizes_of(self.kernels)
-        self.n_actions = self.kernels[0].shape[1]
+        tables = row_tables("kernels", kernels)
+        check_distributions("kernels", tables)
+        self.layer_sizes = layer_sizes_of(tables)
+        self.n_actions = tables[0].shape[1]
+        self.flat_kernels = np.concatenate(tables, axis=None)
+        self.kernels = self._layers(self.flat_kernels)
         self._set_reachable(reachable_states([kernel > 0.0 for kernel in self.kernels]))
 
     def empty_pairs(self) -> NDArray[np.intp]:

@@ -2,7 +2,7 @@
 
 One kernel per geometry, each for one layer and one function ``values`` (m,); the smallest mean is
 minus the largest one of minus the function. Results go to ``means`` (N,), block (s, a) at a * n + s, and
-are NaN where a row set is empty.
+are NaN where a row set is empty.  The kernels called ``_points`` are given rows (n, A, m) that attain them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ from numpy.typing import NDArray
 
 from advmdp._compiled import inner_kernel
 from advmdp.confidence.base import ROUNDING
-from advmdp.solvers.layout import view1, view2
+from advmdp.solvers.centring import way_to_sphere
+from advmdp.solvers.certificate import ROW_ROUNDING
+from advmdp.solvers.layout import copy_into, view1, view2
+from advmdp.solvers.tridiagonal import dot
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -63,6 +66,23 @@ def box_rows(lower: Floats, upper: Floats, values: Floats, order: Integers, mean
 
 
 @inner_kernel
+def box_points(lower: Floats, upper: Floats, order: Integers, rows: Floats) -> None:
+    """The rows whose means :func:`box_rows` finds, given the order that it leaves."""
+    n, n_actions, m = lower.shape
+    for s in range(n):
+        for a in range(n_actions):
+            left = 1.0
+            for t in range(m):
+                rows[s, a, t] = lower[s, a, t]
+                left -= lower[s, a, t]
+            for i in range(m):
+                t = order[i]
+                filled = min(upper[s, a, t] - lower[s, a, t], max(left, 0.0))
+                rows[s, a, t] += filled
+                left -= filled
+
+
+@inner_kernel
 def l1_rows(centres: Floats, radii: Floats, values: Floats, order: Integers, means: Floats) -> None:
     """Move half the radius to the best state, taking it from the worst states first."""
     n, n_actions, m = centres.shape
@@ -86,15 +106,29 @@ def l1_rows(centres: Floats, radii: Floats, values: Floats, order: Integers, mea
 
 
 @inner_kernel
-def known_rows(kernels: Floats, values: Floats, means: Floats) -> None:
-    """The mean itself."""
-    n, n_actions, m = kernels.shape
+def l1_points(centres: Floats, radii: Floats, order: Integers, rows: Floats) -> None:
+    """The rows whose means :func:`l1_rows` finds, given the order that it leaves."""
+    n, n_actions, m = centres.shape
+    best = order[0]
     for s in range(n):
         for a in range(n_actions):
-            mean = 0.0
-            for t in range(m):
-                mean += kernels[s, a, t] * values[t]
-            means[a * n + s] = mean
+            copy_into(rows[s, a], centres[s, a])
+            left = min(0.5 * radii[s, a], 1.0 - centres[s, a, best])
+            for i in range(m - 1, 0, -1):
+                t = order[i]
+                moved = min(centres[s, a, t], max(left, 0.0))
+                rows[s, a, best] += moved
+                rows[s, a, t] -= moved
+                left -= moved
+
+
+@inner_kernel
+def known_rows(kernels: Floats, values: Floats, means: Floats) -> None:
+    """The mean itself."""
+    n, n_actions, _m = kernels.shape
+    for s in range(n):
+        for a in range(n_actions):
+            means[a * n + s] = dot(kernels[s, a], values)
 
 
 @inner_kernel
@@ -110,12 +144,14 @@ def ellipsoid_rows(
     block_work: Floats,
     rows: Integers,
     means: Floats,
+    points: bool,
 ) -> None:
     """max values.(P0 + G chi) over |chi| <= 1, E0 + E chi >= 0.
 
     The ball alone gives values.P0 + |g| at chi = g / |g|, g = G' values; where that point keeps the rows
     it is the answer. The other blocks go to :func:`ball_and_rows` one by one. In every case the result is
     a value of the dual problem, hence an upper bound also where rounding or an iteration limit interferes.
+    ``points``: for :func:`ellipsoid_points`.
     """
     m, k, N = G.shape
     r = E0.shape[0]
@@ -154,13 +190,65 @@ def ellipsoid_rows(
                 row[b] += E[i, j, b] * slope[j, b]
         for b in range(N):
             least[b] = min(least[b], row[b])
-    ball_and_rows(E0, E, active, smallest, slope, norm, least, block_work, rows)
+    ball_and_rows(E0, E, active, smallest, slope, norm, least, block_work, rows, points)
     highest = values[0]
     for t in range(1, m):
         highest = max(highest, values[t])
     for b in range(N):
         # No distribution has a mean above the largest value.
         means[b] = min(base[b] + norm[b], highest) if smallest[b] <= 1.0 + ROUNDING else np.nan
+
+
+@inner_kernel
+def ellipsoid_points(
+    P0: Floats, G: Floats, E0: Floats, E: Floats, shortest: Floats, layer_work: Floats, rows: Floats
+) -> None:
+    """After :func:`ellipsoid_rows` with ``points``, from what it left in ``layer_work``: rows of the set
+    that attain the means.
+
+    A point that is outside its set by more than rounding, as where the iteration was cut short, is moved towards the
+    ``shortest`` one of its block, which is in the set, until it is inside.
+    """
+    m, k, N = G.shape
+    n = rows.shape[0]
+    norm = view1(layer_work, N, N)
+    least = view1(layer_work, 2 * N, N)
+    slope = view2(layer_work, 3 * N, k, N)
+    for b in range(N):
+        square = 0.0
+        along = 0.0
+        length = 0.0
+        inside = 1.0
+        for j in range(k):
+            if least[b] > -np.inf:
+                slope[j, b] = slope[j, b] / norm[b] if norm[b] > FLAT and least[b] >= 0.0 else shortest[j, b]
+            way = slope[j, b] - shortest[j, b]
+            square += slope[j, b] * slope[j, b]
+            along += shortest[j, b] * way
+            length += way * way
+            inside -= shortest[j, b] * shortest[j, b]
+        share = 1.0
+        if square > 1.0 + ROW_ROUNDING and length > 0.0:
+            share = way_to_sphere(along, length, inside)
+        for i in range(E0.shape[0]):
+            value = E0[i, b]
+            start = E0[i, b]
+            for j in range(k):
+                value += E[i, j, b] * slope[j, b]
+                start += E[i, j, b] * shortest[j, b]
+            if value < -ROW_ROUNDING:
+                start = max(start, 0.0)
+                share = min(share, start / (start - value))
+        row = rows[b % n, b // n]
+        total = 0.0
+        for t in range(m):
+            value = P0[t, b]
+            for j in range(k):
+                value += G[t, j, b] * (shortest[j, b] + share * (slope[j, b] - shortest[j, b]))
+            row[t] = max(value, 0.0)
+            total += row[t]
+        for t in range(m):
+            row[t] /= total
 
 
 def block_work_size(n_rows: int, k: int) -> int:
@@ -179,10 +267,12 @@ def ball_and_rows(
     least: Floats,
     work: Floats,
     rows: Integers,
+    points: bool,
 ) -> None:
     """max g.chi over |chi| <= 1, offset_i + normal_i.chi >= 0, for the blocks where some row binds.
 
-    ``gains`` holds |g| (the answer where ``least`` >= 0) and receives a dual value.
+    ``gains`` holds |g| (the answer where ``least`` >= 0) and receives a dual value.  With ``points``, ``slope``, which
+    holds g, receives chi, and ``least`` is -inf then.
 
     chi(t), the projection of t g on the polyhedron of the rows, is piecewise linear in t >= 0; the answer is
     where |chi(t)| = 1, or where the path ends. On a piece with active rows A (orthonormalised as
@@ -248,8 +338,10 @@ def ball_and_rows(
             enters = leaves = NONE
             for p in range(n_active):
                 if rate[p] < 0.0 and rows[p] != last and -start[p] > rate[p] * end:
-                    leaves = p
-                    end = max(-start[p] / rate[p], t)
+                    falls = rate[p] * rate[p] * squares[rows[p]] > FLAT * FLAT * norm * norm
+                    if falls:
+                        leaves = p
+                        end = max(-start[p] / rate[p], t)
             if not still:
                 for i in range(r):
                     v = climb[i]
@@ -278,6 +370,9 @@ def ball_and_rows(
             else:
                 break
 
+        if points:
+            point_of_piece(basis, y, n_active, t, moving, c)
+            least[b] = -np.inf
         # Where the ball only touches the polyhedron, t = 0 and the dual has no maximiser: stop just before.
         t = max(t, 1e-8 / norm)
         for j in range(k):
@@ -293,6 +388,9 @@ def ball_and_rows(
         for j in range(k):
             square += moving[j] * moving[j]
         gains[b] = min(gain + np.sqrt(square), norm)
+        if points:
+            for j in range(k):
+                slope[j, b] = c[j]
 
 
 @inner_kernel
@@ -376,6 +474,23 @@ def extend_piece(
     for i in range(r):
         height[i] += cosine[i] * shift
         climb[i] -= cosine[i] * inner
+
+
+@inner_kernel
+def point_of_piece(basis: Floats, y: Floats, n_active: int, t: float, moving: Floats, point: Floats) -> None:
+    """``chi(t)`` on the piece.  t is large where most of g has cancelled: what is left is made orthogonal to the active
+    rows once more.  Where nothing is left t may be infinite."""
+    k = moving.shape[0]
+    for p in range(n_active):
+        inner = 0.0
+        for j in range(k):
+            inner += basis[p, j] * moving[j]
+        for j in range(k):
+            moving[j] -= inner * basis[p, j]
+    for j in range(k):
+        point[j] = 0.0 if t == np.inf else t * moving[j]
+        for p in range(n_active):
+            point[j] += basis[p, j] * y[p]
 
 
 @inner_kernel

@@ -21,6 +21,7 @@ from advmdp.confidence import BoxSet, ConfidenceSet, EllipsoidSet, KnownKernels
 from advmdp.errors import InvalidSpecError
 from advmdp.solvers import box, ellipsoid, known, robust
 from advmdp.solvers.centring import place_points
+from advmdp.solvers.conditional import conditional_step
 from advmdp.solvers.layout import make_layout
 from advmdp.solvers.presolve import EMPTY_MARGIN
 from advmdp.solvers.problem import (
@@ -28,6 +29,7 @@ from advmdp.solvers.problem import (
     FlatTables,
     Problem,
     Tables,
+    flat_step,
     flatten,
     kept_active,
     kept_rows,
@@ -35,6 +37,7 @@ from advmdp.solvers.problem import (
     publish,
     reproducer,
     require_rows,
+    require_step,
     split_kernels,
     split_pairs,
 )
@@ -154,11 +157,13 @@ def mirror_descent_step(
     """argmin over occupancy measures q' of the set of ``step_size <q', loss> + KL(q' || q)``.
 
     ``q`` is given by itself or, where its values may leave the range of floating point, by ``log_q`` (which
-    takes precedence); tables may also come as one flat vector over pairs.  ``entropy="pairs"`` compares occupancies of
-    (s, a); ``"triples"`` those of (s, a, s'), and needs the previous ``kernels``.  ``warm`` is that of an earlier step
-    on a set of the same shape: it saves iterations and
-    changes the answer only within the tolerance.  Raises :class:`SolverError` if no certified gap within ``tolerance``
-    was found, and ``InvalidMDPError`` if the set has an empty pair.
+    takes precedence); tables may also come as one flat vector over pairs.  Losses may have any sign.
+    ``entropy="pairs"`` compares occupancies of (s, a); ``"triples"`` those of (s, a, s'), and needs the previous
+    ``kernels``; ``"conditional"`` the policies, sum_b q'_b ln(pi'(a | s) / pi(a | s)): of q only its policy matters
+    (uniform where a state has no mass), which may have zeros, and :func:`conditional_step` is quicker where the new
+    policy is all that is wanted.  ``warm`` is that of an earlier step on a set of the same shape: it saves iterations
+    and changes the answer only within the tolerance.  Raises :class:`SolverError` if no certified gap within
+    ``tolerance`` was found, and ``InvalidMDPError`` if the set has an empty pair.
     """
     if isinstance(confidence_set, BoxSet) and confidence_set.kept_states is not None:
         # An interval below zero at a state that is left out is empty as well, and no solver sees it.
@@ -170,13 +175,15 @@ def mirror_descent_step(
             confidence_set, q, loss, step_size,
             log_q=log_q, kernels=kernels, warm=warm, tolerance=tolerance,
         )  # fmt: skip
+    if entropy == "conditional":
+        return _conditional(confidence_set, *flat_step(confidence_set, q, log_q, loss), step_size, tolerance)
     if entropy != "pairs":
-        raise InvalidSpecError(f"entropy is {entropy!r}; it must be 'pairs' or 'triples'")
+        raise InvalidSpecError(f"entropy is {entropy!r}; it must be 'pairs', 'triples' or 'conditional'")
     solve = _SOLVERS.get(type(confidence_set))
     if solve is None:
         raise InvalidSpecError(
             f"the step with entropy='pairs' has no solver for {type(confidence_set).__name__}; use an "
-            "EllipsoidSet, a BoxSet or KnownKernels, or entropy='triples'"
+            "EllipsoidSet, a BoxSet or KnownKernels, or another entropy"
         )
     problem = flatten(confidence_set, q, log_q, loss, step_size)
     answer = solve(confidence_set, problem, warm or {}, tolerance)
@@ -187,12 +194,35 @@ def mirror_descent_step(
             "(save the step with error.save(path))",
             answer.gap,
             answer.residual,
-            reproducer(confidence_set, problem, step_size),
+            reproducer(confidence_set, problem.log_prior, problem.cost, step_size),
         )
     return MirrorStep(
-        publish(problem, answer), problem.full_sizes, problem.n_actions, answer.value + problem.dropped_mass,
+        publish(problem, answer), problem.full_sizes, problem.n_actions, answer.value + problem.offset,
         answer.gap, answer.residual, answer.iterations, answer.status, answer.warm,
     )  # fmt: skip
+
+
+def _conditional(
+    confidence_set: ConfidenceSet, log_q: Floats, loss: Floats, step_size: float, tolerance: float
+) -> MirrorStep:
+    """The step of :mod:`advmdp.solvers.conditional` from the policy of log q."""
+    cost = step_size * loss
+    require_step(confidence_set, log_q, cost, least_log_q=-np.inf)
+    table = log_q.reshape(-1, confidence_set.n_actions)
+    table = np.where((table == -np.inf).all(axis=1, keepdims=True), 0.0, table)
+    log_policy = table - np.logaddexp.reduce(table, axis=1, keepdims=True)
+    found = conditional_step(confidence_set, log_policy.ravel(), cost).occupancy
+    if not _certified(found[3:], tolerance):
+        raise SolverError(
+            f"the conditional mirror step has a duality gap of {found.gap:.3g} and a residual of {found.residual:.3g}; "
+            f"{tolerance:.3g} and {LARGEST_RESIDUAL:.3g} were asked for (save the step with error.save(path))",
+            found.gap,
+            found.residual,
+            reproducer(confidence_set, log_policy.ravel(), cost, step_size),
+        )
+    return MirrorStep(
+        FlatTables(*found[:3]), confidence_set.layer_sizes, confidence_set.n_actions, *found[3:], 1, "conditional", {}
+    )
 
 
 # --------------------------------------------------------------------------------------------------------

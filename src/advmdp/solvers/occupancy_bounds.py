@@ -9,30 +9,23 @@ programming is exact: with f the indicator of the target,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, overload
+from typing import overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from advmdp._compiled import kernel
-from advmdp.confidence import BoxSet, ConfidenceSet, EllipsoidSet, KnownKernels, L1Set
+from advmdp.confidence import ConfidenceSet
 from advmdp.errors import InvalidMDPError
 from advmdp.layered import Layers
 from advmdp.occupancy import check_policy
-from advmdp.solvers.extreme_rows import (
-    block_work_size,
-    box_rows,
-    ellipsoid_rows,
-    known_rows,
-    l1_rows,
-)
-from advmdp.solvers.layout import view1, view2, view3
+from advmdp.solvers.layout import view1
+from advmdp.solvers.problem import require_rows
+from advmdp.solvers.row_sets import RowData, layer_means, row_data
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
-
-KNOWN, BOX, L1, ELLIPSOID = range(4)
 
 
 @overload
@@ -90,7 +83,7 @@ def extreme_rows(confidence_set: ConfidenceSet, layer: int, values: Floats, *, m
     functions[0, : len(function)] = sign * function
     means = np.empty(max(sizes) * n_actions)
     _backward(
-        _row_data(confidence_set),
+        row_data(confidence_set),
         confidence_set.size_array,
         n_actions,
         np.zeros(sum(sizes) * n_actions),
@@ -130,7 +123,7 @@ def _bounds(
     for h, table in enumerate(policy):
         if table.shape != (sizes[h], n_actions):
             raise InvalidMDPError(f"policy[{h}] has shape {table.shape}; this set needs ({sizes[h]}, {n_actions})")
-    flat_policy = _flat(policy)
+    flat_policy = np.concatenate(policy, axis=None)
     check_policy(Layers(sizes, n_actions), flat_policy)
     if targets is None:
         wanted = np.array([(h, s) for h, size in enumerate(sizes[:-1]) for s in range(size)])
@@ -160,7 +153,7 @@ def _extreme(confidence_set: ConfidenceSet, policy: Floats, layers: Integers, st
     functions = np.zeros((len(states), widest))
     functions[np.arange(len(states)), states] = sign
     _backward(
-        _row_data(confidence_set),
+        row_data(confidence_set),
         confidence_set.size_array,
         confidence_set.n_actions,
         policy,
@@ -171,79 +164,13 @@ def _extreme(confidence_set: ConfidenceSet, policy: Floats, layers: Integers, st
         np.empty(widest * confidence_set.n_actions),
     )
     bounds: Floats = sign * functions[:, 0]
-    if np.isnan(bounds).any():
-        _raise_empty(confidence_set)
+    require_rows(confidence_set, bool(np.isnan(bounds).any()))
     return bounds.clip(0.0, 1.0)
-
-
-def _raise_empty(confidence_set: ConfidenceSet) -> None:
-    empty = confidence_set.empty_pairs()
-    where = "layer {}, state {}, action {}".format(*empty[0]) if len(empty) else "unknown place"
-    raise InvalidMDPError(
-        f"the confidence set has {len(empty)} empty pairs, the first at {where}; it needs to be "
-        f"enlarged by at least {confidence_set.smallest_radius_multiple():.6g}"
-    )
-
-
-class _RowData(NamedTuple):
-    """The tables of a set, all layers in one flat array each, and memory for the row kernels.
-
-    ``first`` and ``second``: lower and upper, centres and radii, kernels and nothing, or P0 and G.
-    """
-
-    kind: int
-    first: Floats
-    second: Floats
-    E0: Floats
-    E: Floats
-    active: Integers
-    smallest: Floats
-    simplex: bool
-    k: int
-    order: Integers
-    layer_work: Floats
-    block_work: Floats
-
-
-_NOTHING = np.empty(0)
-_NO_ROWS = np.empty(0, dtype=np.int64)
-
-
-def _row_data(confidence_set: ConfidenceSet) -> _RowData:
-    widest = max(confidence_set.layer_sizes)
-    if isinstance(confidence_set, EllipsoidSet):
-        P0, G, E0, E, _, active, smallest = confidence_set.reduced
-        k = confidence_set.dim - 1
-        order = np.empty(k, dtype=np.int64)
-        n_rows = k + 1 if confidence_set.simplex else widest
-        layer_work = np.empty((4 + k) * widest * confidence_set.n_actions)
-        block_work = np.empty(block_work_size(n_rows, k))
-        return _RowData(
-            ELLIPSOID, P0, G, E0, E, active, smallest, confidence_set.simplex, k, order,
-            layer_work, block_work,
-        )  # fmt: skip
-    if isinstance(confidence_set, BoxSet):
-        kind, first, second = BOX, confidence_set.flat_lower, confidence_set.flat_upper
-    elif isinstance(confidence_set, L1Set):
-        kind, first, second = L1, _flat(confidence_set.centres), _flat(confidence_set.radii)
-    elif isinstance(confidence_set, KnownKernels):
-        kind, first, second = KNOWN, _flat(confidence_set.kernels), _NOTHING
-    else:
-        raise TypeError(f"no row problem is known for {type(confidence_set).__name__}")
-    order = np.empty(widest, dtype=np.int64)
-    return _RowData(
-        kind, first, second, _NOTHING, _NOTHING, _NO_ROWS, _NOTHING, False, 0, order, _NOTHING,
-        _NOTHING,
-    )  # fmt: skip
-
-
-def _flat(tables: Sequence[Floats]) -> Floats:
-    return np.concatenate([table.ravel() for table in tables])
 
 
 @kernel
 def _backward(
-    data: _RowData,
+    data: RowData,
     sizes: Integers,
     n_actions: int,
     policy: Floats,
@@ -258,7 +185,7 @@ def _backward(
     Layer by layer for all functions, so that a layer's data stays in cache. ``means`` is left with the row means of
     the last function at the last layer.
     """
-    k = data.k
+    nothing = view1(means, 0, 0)
     state = 0
     block = 0
     entry = 0
@@ -273,35 +200,11 @@ def _backward(
         state -= n
         block -= N
         entry -= N * m
-        r = k + 1 if data.simplex else m
-        row = block * r if data.simplex else entry
         for i in range(layers.shape[0]):
             if layers[i] <= h:
                 continue
             function = values[i]
-            if data.kind == ELLIPSOID:
-                ellipsoid_rows(
-                    view2(data.first, entry, m, N),
-                    view3(data.second, entry * k, m, k, N),
-                    view2(data.E0, row, r, N),
-                    view3(data.E, row * k, r, k, N),
-                    view2(data.active, block * k, k, N),
-                    view1(data.smallest, block, N),
-                    view1(function, 0, m),
-                    data.layer_work,
-                    data.block_work,
-                    data.order,
-                    means,
-                )
-            elif data.kind == BOX:
-                lower = view3(data.first, entry, n, n_actions, m)
-                upper = view3(data.second, entry, n, n_actions, m)
-                box_rows(lower, upper, view1(function, 0, m), data.order, means)
-            elif data.kind == L1:
-                centres = view3(data.first, entry, n, n_actions, m)
-                l1_rows(centres, view2(data.second, block, n, n_actions), view1(function, 0, m), data.order, means)
-            else:
-                known_rows(view3(data.first, entry, n, n_actions, m), view1(function, 0, m), means)
+            layer_means(data, n, n_actions, m, block, entry, view1(function, 0, m), means, nothing)
             for s in range(n):
                 function[s] = 0.0
                 if reachable[state + s]:

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from advmdp._compiled import kernel
 from advmdp.confidence import ConfidenceSet, EllipsoidSet
 from advmdp.errors import InvalidMDPError
+from advmdp.layered import Layers
 from advmdp.solvers.layout import view2
 
 Floats = NDArray[np.float64]
@@ -39,7 +40,7 @@ class Problem(NamedTuple):
     highest_cost: float
     kept: list[NDArray[np.intp]] | None  # reachable states per layer, or None if all are
     full_sizes: tuple[int, ...]
-    dropped_mass: float  # what q had on the states left out: the divergence counts it
+    offset: float  # of the value: what q had on the states left out, and what was taken off the costs of each layer
 
 
 class FlatTables(NamedTuple):
@@ -77,14 +78,7 @@ def flatten(
         order, kept_sizes = _block_order(sizes, n_actions), sizes
     else:
         order, kept_sizes = _order_of(sizes, n_actions, kept), tuple(len(states) for states in kept)
-    if log_q is not None:
-        every = _flat("log_q", log_q, sizes, n_actions)
-    elif q is not None:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            every = np.log(_flat("q", q, sizes, n_actions))
-    else:
-        raise InvalidMDPError("the step needs q or log_q, the occupancy measure to start from")
-    losses = _flat("loss", loss, sizes, n_actions)
+    every, losses = flat_step(confidence_set, q, log_q, loss)
     log_prior, cost = np.empty(len(order)), np.empty(len(order))
     lowest, largest, least, highest = _take(order, every, losses, float(step_size), log_prior, cost)
     dropped = 0.0
@@ -92,9 +86,32 @@ def flatten(
         with np.errstate(over="ignore", invalid="ignore"):
             dropped = float(np.exp(every).sum() - np.exp(log_prior).sum())
     resolved = lowest > -LARGEST and largest < LARGEST_LOG_Q and abs(dropped) < np.inf
-    if not (resolved and highest < LARGEST and least >= 0.0):
-        require_step(confidence_set, every, step_size * losses, least_cost=0.0)
-    return Problem(kept_sizes, n_actions, log_prior, cost, highest, kept, sizes, dropped)
+    if not (resolved and highest < LARGEST and least > -LARGEST):
+        require_step(confidence_set, every, step_size * losses)
+    constant = 0.0
+    if least < 0.0:
+        # Every layer has mass one, so that a constant on it changes the value and nothing else.
+        for layer in np.split(cost, np.cumsum(kept_sizes[:-2]) * n_actions):
+            below = min(0.0, float(layer.min()))
+            layer -= below
+            constant += below
+        highest = float(cost.max())
+    return Problem(kept_sizes, n_actions, log_prior, cost, highest, kept, sizes, dropped + constant)
+
+
+def flat_step(
+    confidence_set: ConfidenceSet, q: Tables | None, log_q: Tables | None, loss: Tables
+) -> tuple[Floats, Floats]:
+    """log q, of whichever of the two is given, and the losses, as vectors over all pairs."""
+    sizes, n_actions = confidence_set.layer_sizes, confidence_set.n_actions
+    if log_q is not None:
+        every = _flat("log_q", log_q, sizes, n_actions)
+    elif q is not None:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            every = np.log(_flat("q", q, sizes, n_actions))
+    else:
+        raise InvalidMDPError("the step needs q or log_q, the occupancy measure to start from")
+    return every, _flat("loss", loss, sizes, n_actions)
 
 
 @kernel
@@ -116,7 +133,7 @@ def _take(
     return lowest, largest, least, highest
 
 
-def require_step(confidence_set: ConfidenceSet, log_q: Floats, cost: Floats, least_cost: float) -> None:
+def require_step(confidence_set: ConfidenceSet, log_q: Floats, cost: Floats, least_log_q: float = -LARGEST) -> None:
     """Raise for the first entry of these vectors over all pairs that no solver can work with, saying where it is.
 
     A state that no kernel of the set reaches may have log q = -inf; its loss is nobody's.
@@ -124,21 +141,21 @@ def require_step(confidence_set: ConfidenceSet, log_q: Floats, cost: Floats, lea
     n_actions = confidence_set.n_actions
     reached = np.repeat(confidence_set.flat_reachable[:-1], n_actions)
     checks = (
-        ("log q", log_q, (log_q < LARGEST_LOG_Q) & ((log_q > -LARGEST) | ~reached),
-         f"finite (give log_q where q underflows), between {-LARGEST:g} and {LARGEST_LOG_Q:g}"),
-        ("step_size * loss", cost, (cost >= least_cost) & (cost < LARGEST) | ~reached,
-         f"finite, at least {least_cost:g} and below {LARGEST:g}"),
+        ("log q", log_q, (log_q < LARGEST_LOG_Q) & ((log_q >= least_log_q) | ~reached),
+         f"finite (give log_q where q underflows), between {least_log_q:g} and {LARGEST_LOG_Q:g}"),
+        ("step_size * loss", cost, (abs(cost) < LARGEST) | ~reached, f"finite, between {-LARGEST:g} and {LARGEST:g}"),
     )  # fmt: skip
     for name, values, right, requirement in checks:
         if not right.all():
             index = int(np.argmin(right))
-            pair, action = divmod(index, n_actions)
-            ends = np.cumsum(confidence_set.layer_sizes)
-            layer = int(np.searchsorted(ends, pair, side="right"))
-            state = pair - int(ends[layer - 1]) if layer else pair
             raise InvalidMDPError(
-                f"{name} is {values[index]} at layer {layer}, state {state}, action {action}; it must be {requirement}"
+                f"{name} is {values[index]} at {name_pair(confidence_set, index)}; it must be {requirement}"
             )
+
+
+def name_pair(confidence_set: ConfidenceSet, pair: int) -> str:
+    """Where the entry of a vector over all pairs stands."""
+    return Layers(confidence_set.layer_sizes, confidence_set.n_actions).name_pair(pair)
 
 
 def _flat(name: str, tables: Tables, sizes: tuple[int, ...], n_actions: int) -> Floats:
@@ -182,18 +199,18 @@ def require_rows(confidence_set: ConfidenceSet, empty: bool) -> None:
         )
 
 
-def reproducer(confidence_set: ConfidenceSet, problem: Problem, step_size: float) -> dict[str, Any]:
+def reproducer(confidence_set: ConfidenceSet, log_prior: Floats, cost: Floats, step_size: float) -> dict[str, Any]:
     """The tables of the set and of the step, by name and layer, for a file that needs no pickle."""
     saved: dict[str, Any] = {
         "set": type(confidence_set).__name__,
-        "log_prior": problem.log_prior,
-        "cost": problem.cost,
+        "log_prior": log_prior,
+        "cost": cost,
         "step_size": step_size,
-        "n_actions": problem.n_actions,
-        "layer_sizes": np.array(problem.full_sizes),
+        "n_actions": confidence_set.n_actions,
+        "layer_sizes": np.array(confidence_set.layer_sizes),
     }
     for name, value in vars(confidence_set).items():
-        if name in ("features", "centres", "grams", "lower", "upper", "kernels", "reachable"):
+        if name in ("features", "centres", "grams", "lower", "upper", "kernels", "radii", "reachable"):
             saved |= {f"{name}_{h}": table for h, table in enumerate(value)}
         elif name in ("radius", "simplex"):
             saved[name] = value

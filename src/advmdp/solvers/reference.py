@@ -49,13 +49,17 @@ def mirror_step(
     step_size: float,
     *,
     kernels: Sequence[Table] | None = None,
+    conditional: bool = False,
     settings: dict[str, float] | None = None,
 ) -> ReferenceStep:
-    """min step <q', loss> + KL(q' || q), over pairs or, given the previous ``kernels``, over triples."""
+    """min step <q', loss> + KL(q' || q), over pairs or, given the previous ``kernels``, over triples.
+
+    With ``conditional`` the divergence is sum q' ln(pi'/pi), pi the policy of q.
+    """
     sizes, n_actions = confidence_set.layer_sizes, confidence_set.n_actions
     horizon = confidence_set.horizon
     constraints: list[Any] = []
-    objective: Any = sum(float(layer.sum()) for layer in q) - horizon
+    objective: Any = 0.0 if conditional else sum(float(layer.sum()) for layer in q) - horizon
     occupancies, triples = [], []
     inflow: Any = np.ones(1)
     for h in range(horizon):
@@ -65,7 +69,17 @@ def mirror_step(
         constraints += rows
         constraints += [cvxpy.reshape(mass, (sizes[h], n_actions), order="C").sum(axis=1) == inflow]
         cost = step_size * loss[h].ravel()
-        if kernels is None or h == horizon - 1:
+        if conditional:
+            # q' ln(q' / (pi sum_a q')) is jointly convex; pi goes into the linear term: no tiny cone data.
+            policy = (q[h] / q[h].sum(axis=1, keepdims=True)).ravel()
+            allowed = np.flatnonzero(reached & (policy > 0.0))
+            forbidden = np.flatnonzero(reached & (policy == 0.0))
+            states = np.kron(np.eye(sizes[h]), np.ones((n_actions, n_actions))) @ mass
+            objective += (cost[allowed] - np.log(policy[allowed])) @ mass[allowed]
+            objective += cvxpy.sum(cvxpy.rel_entr(mass[allowed], states[allowed]))
+            if len(forbidden):
+                constraints.append(mass[forbidden] == 0.0)
+        elif kernels is None or h == horizon - 1:
             # sum q log(q / previous) with the constant inside the linear term: no tiny cone data.
             objective += (cost - np.log(q[h].ravel()))[reached] @ mass[reached]
             objective -= cvxpy.sum(cvxpy.entr(mass[reached]))

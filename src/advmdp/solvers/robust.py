@@ -589,7 +589,7 @@ def bound_ellipsoids(
             view2(blocks.E0, layout.row_at[h], n_rows, N),
             view3(blocks.E, layout.row_slope_at[h], n_rows, k, N),
             active[at * k : (at + N) * k].reshape(k, N),
-            smallest[at : at + N], values, layer_work[m:], block_work, order, bound,
+            smallest[at : at + N], values, layer_work[m:], block_work, order, bound, False,
         )  # fmt: skip
         for b in range(N):
             bound[b] = -bound[b]

@@ -33,7 +33,7 @@ from advmdp.solvers import tridiagonal
 from advmdp.solvers.entropic_rows import Groups, box_row, l1_row
 from advmdp.solvers.layout import Layout, copy_into, make_layout, view2
 from advmdp.solvers.mirror import _LOCAL, LARGEST_RESIDUAL, MirrorStep, SolverError
-from advmdp.solvers.problem import LARGEST, FlatTables, Tables, require_step
+from advmdp.solvers.problem import FlatTables, Tables, require_step
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -131,7 +131,7 @@ def _flat_tables(name: str, tables: Tables, shapes: list[tuple[int, ...]]) -> Fl
 def _problem(confidence_set: ConfidenceSet, log_q: Floats, cost: Floats, prior: Floats) -> _Problem:
     """The step in flat arrays; what the set excludes is marked by bounds of zero."""
     reachable = confidence_set.flat_reachable
-    require_step(confidence_set, log_q, cost, least_cost=-LARGEST)
+    require_step(confidence_set, log_q, cost)
     none = np.empty(0)
     high, radii = none, none
     if isinstance(confidence_set, BoxSet):
