@@ -14,6 +14,16 @@ def theorem_1(S: int, A: int, H: int, K: float, zeta: float) -> float:
     return sqrt(H * log(H * S * A / zeta) / (K * S * A))
 
 
+def conditional_step(n: int, A: int, K: float) -> float:
+    """eta = sqrt(2 log A / (n K)), n the number of pairs: conditional entropy (docs/strong-learners.md)."""
+    return sqrt(2.0 * log(max(A, 2)) / (n * K))
+
+
+def conditional_exploration(n: int, S: int, A: int, H: int, K: float, zeta: float) -> float:
+    """gamma = sqrt(H log(S A / zeta) / (2 n K)), for the same step."""
+    return sqrt(H * log(S * A / zeta) / (2.0 * n * K))
+
+
 def o_reps(S: int, A: int, H: int, K: float) -> float:
     """eta = sqrt(log(S A / H) / K): full information, known transition."""
     return sqrt(log(S * A / H) / K)

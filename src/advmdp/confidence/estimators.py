@@ -90,6 +90,35 @@ class AllNextStates(RidgeSums):
         return type(self)(moments, targets)
 
 
+class SharedNextStates(RidgeSums):
+    """The same for weights w = theta_h / c_h that do not change from layer to layer: one regression for all of them.
+
+    Lambda = sum_i sum_h sum_{s'} p p' + lambda I, b = sum_i sum_h p(s_{h+1}), with p = c_h phi the features in units of
+    the weights (the probabilities under the base kernels).  Arrays have one entry in place of H - 1.
+    """
+
+    @classmethod
+    def empty(cls, horizon: int, dim: int) -> Self:
+        """Before the first episode."""
+        return super().empty(2, dim)
+
+    def add(
+        self,
+        model: LinearMixtureModel,
+        states: IntArray,
+        actions: IntArray,
+        estimate: RidgeEstimate | None = None,
+    ) -> Self:
+        """The sums with one more episode."""
+        by_layer = AllNextStates.empty(model.horizon, model.dim).add(model, states, actions)
+        scales = np.array(model.scales[:-1])
+        moments = np.tensordot(scales**2, by_layer.moments, 1)
+        # The mean with the transpose keeps the moments symmetric to the last bit.
+        return type(self)(
+            self.moments + 0.5 * (moments + moments.T)[None], self.targets + (scales @ by_layer.targets)[None]
+        )
+
+
 class OneNextState(RidgeSums):
     """Regression on the visits of one *imaginary* next state per step (LSUOB-REPS).
 

@@ -13,7 +13,9 @@ models that are wrong everywhere, and for those that are wrong in one place.
 
 Under the null hypothesis prod numerator / prod <phi, theta*> is a martingale with mean one whatever the policy, and E
 is smaller, so by Ville's inequality P(E ever reaches 1 / level) <= level.  The mean over layers of such processes is
-one too, which gives the alarm for all layers together.  Nothing needs to be decided beforehand: not how often one
+one too, which gives the alarm for all layers together.  Where the weights are the same in every layer (``shared``), the
+supremum is over one parameter for all of them, and there is one such process instead of many.
+Nothing needs to be decided beforehand: not how often one
 looks, not how many episodes there will be.
 """
 
@@ -63,7 +65,8 @@ class Misspecification:
     Attributes
     ----------
     log_e
-        Log of the e-value of each layer 0..H-2; large means that no parameter explains its transitions.
+        Log of the e-value of each layer 0..H-2 (one for all with shared weights); large means that no parameter
+        explains its transitions.
     evidence
         The same by pair, a list over these layers of ``(S_h, A)``: how much better the forecaster did there than
         the best mixture for the whole layer.  Tells where the model is wrong; only the sums are tests.
@@ -77,6 +80,7 @@ class Misspecification:
     evidence: list[FloatArray]
     episodes: int
     level: float
+    shared: bool = False
 
     @property
     def log_e_total(self) -> float:
@@ -92,7 +96,9 @@ class Misspecification:
 
     @property
     def layers(self) -> list[int]:
-        """Layers that are rejected one by one, at ``level`` for all of them together."""
+        """Layers that are rejected one by one, at ``level`` for all of them together; none with shared weights."""
+        if self.shared:
+            return []
         return [h for h, value in enumerate(self.log_e) if value >= log(self.log_e.size / self.level)]
 
     def __str__(self) -> str:
@@ -125,18 +131,18 @@ class MixtureEvidence:
     next_fit: int
 
     @classmethod
-    def empty(cls, model: LinearMixtureModel) -> MixtureEvidence:
-        """Before the first episode."""
+    def empty(cls, model: LinearMixtureModel, shared: bool = False) -> MixtureEvidence:
+        """Before the first episode; ``shared``: the weights are the same in every layer."""
         none = np.empty(0, dtype=np.int64)
-        return cls(Null(model), 0, (), none, none, np.zeros(model.layers.n_pairs), None, 1)
+        return cls(Null(model, shared), 0, (), none, none, np.zeros(model.layers.n_pairs), None, 1)
 
     def add(self, states: IntArray, actions: IntArray) -> MixtureEvidence:
         """The evidence with one more episode."""
         before = self
         if self.episodes >= self.next_fit:
             counted = self._counted()
-            fitted = np.array([counted._likely(h) for h in range(self.null.tested)])
-            fitted = fitted.reshape(self.null.tested, self.null.model.dim)
+            fitted = np.array([counted._likely(g) for g in range(len(self.null.groups))])
+            fitted = fitted.reshape(len(self.null.groups), self.null.model.dim)
             next_fit = int(np.ceil(EPOCH_GROWTH * (self.episodes + 8)))
             before = replace(counted, fitted=fitted, next_fit=next_fit)
         elif len(self.waiting) >= MAX_WAITING:
@@ -159,20 +165,22 @@ class MixtureEvidence:
         if not 0.0 < level < 1.0:
             raise InvalidSpecError(f"level is {level!r}, should be a probability in (0, 1)")
         counted = self._counted()
-        log_e, evidence = np.zeros(self.null.tested), []
-        for h in range(self.null.tested):
-            parameter, excess = counted._fit(h)
-            pairs, rows, counts = counted._seen(h)
-            likelihood = np.zeros(self.null.possible(h).shape[0])
-            np.add.at(likelihood, pairs, counts * np.log(np.maximum(rows @ parameter, 0.0) + SLACK))
-            free, mixture = counted._forecasters(h)
-            # Per pair, log of the mean of both, weighted by the prior of a free row; then the mean over the priors.
-            by_prior = [
-                np.logaddexp(np.log(prior) + free, np.log1p(-prior) + mixture) for prior in (0.5, 1.0 / (free.size + 1))
-            ]
-            log_e[h] = np.logaddexp(*(a.sum() for a in by_prior)) - np.log(2.0) - likelihood.sum() - excess
-            evidence.append((by_prior[0] - likelihood).reshape(-1, self.null.model.n_actions))
-        return Misspecification(log_e, evidence, self.episodes, level)
+        log_e, evidence = np.zeros(len(self.null.groups)), []
+        for g, layers in enumerate(self.null.groups):
+            parameter, excess = counted._fit(g)
+            # A row that is free has one of two prior probabilities; log of the mean over them, at the end.
+            priors = 0.5, 1.0 / (sum(len(self.null.rows(h)) for h in layers) + 1)
+            totals = np.zeros(2)
+            for h in layers:
+                pairs, rows, counts = counted._seen(h)
+                likelihood = np.zeros(self.null.possible(h).shape[0])
+                np.add.at(likelihood, pairs, counts * np.log(np.maximum(rows @ parameter, 0.0) + SLACK))
+                free, mixture = counted._forecasters(h)
+                by_prior = [np.logaddexp(np.log(prior) + free, np.log1p(-prior) + mixture) for prior in priors]
+                totals += [a.sum() - likelihood.sum() for a in by_prior]
+                evidence.append((by_prior[0] - likelihood).reshape(-1, self.null.model.n_actions))
+            log_e[g] = np.logaddexp(*totals) - np.log(2.0) - excess
+        return Misspecification(log_e, evidence, self.episodes, level, self.null.shared)
 
     # ------------------------------------------------------------------------------ numerator
 
@@ -209,7 +217,8 @@ class MixtureEvidence:
 
     def _forecasts(self, h: int, pairs: IntArray) -> FloatArray:
         """The forecaster's mixture at some pairs of layer h: rows over next states that sum to one."""
-        parameter = self.null.families[h].centre if self.fitted is None else self.fitted[h]
+        g = self.null.group_of(h)
+        parameter = self.null.families[g].centre if self.fitted is None else self.fitted[g]
         probabilities = np.maximum(self.null.rows(h)[pairs] @ parameter, LEAST_FORECAST)
         rows = np.where(self.null.possible(h)[pairs], probabilities, 0.0)
         return np.asarray(rows / rows.sum(axis=1, keepdims=True), dtype=np.float64)
@@ -223,15 +232,18 @@ class MixtureEvidence:
         pairs, nexts = np.divmod(self.triples[first:last] - begin, self.null.model.layer_sizes[h + 1])
         return pairs, self.null.rows(h)[pairs, nexts], self.counts[first:last]
 
-    def _fit(self, h: int) -> tuple[FloatArray, float]:
-        """The likeliest parameter of layer h, and a bound on what any other gains over it (in nats)."""
-        _, rows, counts = self._seen(h)
-        return self.null.families[h].likeliest(rows, counts.astype(np.float64))
+    def _seen_by(self, g: int) -> tuple[FloatArray, FloatArray]:
+        """Features and counts of the distinct transitions of a group of layers."""
+        seen = [self._seen(h) for h in self.null.groups[g]]
+        return np.concatenate([rows for _, rows, _ in seen]), np.concatenate([n for _, _, n in seen]).astype(np.float64)
 
-    def _likely(self, h: int) -> FloatArray:
-        """What the forecaster believes in: the likeliest parameter of layer h, kept away from the boundary."""
-        _, rows, counts = self._seen(h)
-        return self.null.families[h].climb(rows, counts.astype(np.float64), PRIOR_COUNTS)
+    def _fit(self, g: int) -> tuple[FloatArray, float]:
+        """The likeliest parameter of a group, and a bound on what any other gains over it (in nats)."""
+        return self.null.families[g].likeliest(*self._seen_by(g))
+
+    def _likely(self, g: int) -> FloatArray:
+        """What the forecaster believes in: the likeliest parameter of a group, kept away from the boundary."""
+        return self.null.families[g].climb(*self._seen_by(g), PRIOR_COUNTS)
 
     # ---------------------------------------------------------------------------- persistence
 
@@ -250,9 +262,9 @@ class MixtureEvidence:
         }
 
     @classmethod
-    def from_tree(cls, model: LinearMixtureModel, tree: dict[str, Any]) -> MixtureEvidence:
+    def from_tree(cls, null: Null, tree: dict[str, Any]) -> MixtureEvidence:
         """Read what :meth:`tree` wrote, or raise ValueError where it makes no sense."""
-        null, layers = Null(model), model.layers
+        model, layers = null.model, null.model.layers
         episodes = integer(tree["episodes"], "episodes", 0, ValueError)
         states = _indices(tree["waiting_states"], "waiting_states", (None, layers.horizon), np.array(layers.sizes[:-1]))
         actions = _indices(tree["waiting_actions"], "waiting_actions", states.shape, layers.n_actions)
@@ -266,7 +278,7 @@ class MixtureEvidence:
         if not np.all((forecast <= 1e-6) & np.isfinite(forecast)):
             raise ValueError("forecast holds something that is not the log of a probability")
         fitted = None if tree["fitted"] is None else float_array(tree["fitted"], "fitted", ValueError)
-        if fitted is not None and (fitted.shape != (null.tested, model.dim) or not np.isfinite(fitted).all()):
+        if fitted is not None and (fitted.shape != (len(null.groups), model.dim) or not np.isfinite(fitted).all()):
             raise ValueError(f"fitted of shape {fitted.shape}: wrong shape, or entries that are not finite")
         waiting = tuple(zip(states, actions, strict=True))
         next_fit = integer(tree["next_fit"], "next_fit", 1, ValueError)
@@ -276,19 +288,28 @@ class MixtureEvidence:
 class Null:
     """The model seen as a null hypothesis; nothing here changes with the data."""
 
-    def __init__(self, model: LinearMixtureModel) -> None:
-        self.model = model
+    def __init__(self, model: LinearMixtureModel, shared: bool = False) -> None:
+        self.model, self.shared = model, shared
         #: Layers with a transition to test: all but the last, which is deterministic.
         self.tested = model.horizon - 1
         sizes = np.array(model.layer_sizes, dtype=np.int64)
         triples = sizes[:-1] * model.n_actions * sizes[1:]
         #: Number of the first transition (s, a, s') of each tested layer, and how many there are in all.
         self.first_triple: IntArray = np.append(0, np.cumsum(triples[: self.tested]))
+        #: Layers with one parameter: each alone, or all together.
+        self.groups: list[list[int]] = [[h] for h in range(self.tested)]
+        if shared and self.tested:
+            self.groups = [list(range(self.tested))]
+
+    def group_of(self, h: int) -> int:
+        """The group of layer h."""
+        return 0 if self.shared else h
 
     def rows(self, h: int) -> FloatArray:
-        """Features of layer h, shape (pairs, next states, d)."""
+        """Features of layer h, shape (pairs, next states, d); with shared weights in the units of the weights."""
         features = self.model.features[h]
-        return features.reshape(-1, *features.shape[2:])
+        rows = features.reshape(-1, *features.shape[2:])
+        return rows * self.model.scales[h] if self.shared else rows
 
     def possible(self, h: int) -> NDArray[np.bool_]:
         """Which transitions of layer h can happen, shape (pairs, next states)."""
@@ -298,24 +319,26 @@ class Null:
     @cached_property
     def families(self) -> list[_Family]:
         """The kernels of each tested layer; built when first needed, since it may take a linear programme."""
+        if self.shared:
+            return [_Family([self.rows(h) for h in group], self.model.simplex) for group in self.groups]
         known: dict[int, _Family] = {}  # layers may share one array of features
-        for features in self.model.features[: self.tested]:
+        for h, features in enumerate(self.model.features[: self.tested]):
             if id(features) not in known:
-                known[id(features)] = _Family(features, self.model.simplex)
+                known[id(features)] = _Family([self.rows(h)], self.model.simplex)
         return [known[id(features)] for features in self.model.features[: self.tested]]
 
 
 class _Family:
-    """The parameters of one layer that make every row a distribution, as far as a model has to.
+    """The parameters of a group of layers that make every row a distribution, as far as a model has to.
 
     { theta: |sums theta - 1| <= tolerance, rows theta >= -tolerance }; with ``simplex`` the rows are theta itself.  The
     norm bound B is left out: a larger family can only make the supremum larger, and the test more careful.
     """
 
-    def __init__(self, features: FloatArray, simplex: bool) -> None:
-        dim = features.shape[3]
-        sums = features.sum(axis=2).reshape(-1, dim)
-        rows = np.eye(dim) if simplex else features.reshape(-1, dim)
+    def __init__(self, features: list[FloatArray], simplex: bool) -> None:
+        dim = features[0].shape[2]
+        sums = np.concatenate([table.sum(axis=1) for table in features])
+        rows = np.eye(dim) if simplex else np.concatenate([table.reshape(-1, dim) for table in features])
         rows = rows[(rows != 0.0).any(axis=1)]
         # Coordinates in which some row changes; the others are never seen.
         _, values, directions = np.linalg.svd(rows, full_matrices=False)

@@ -13,7 +13,7 @@ from advmdp.confidence import radii
 from advmdp.confidence.base import ConfidenceSet
 from advmdp.confidence.box import BoxSet
 from advmdp.confidence.ellipsoid import EllipsoidSet
-from advmdp.confidence.estimators import AllNextStates, OneNextState, RidgeEstimate, RidgeSums
+from advmdp.confidence.estimators import AllNextStates, OneNextState, RidgeEstimate, RidgeSums, SharedNextStates
 from advmdp.errors import InvalidSpecError
 from advmdp.layered import FloatArray, IntArray, LinearMixtureModel
 
@@ -21,10 +21,13 @@ Geometry = Literal["ellipsoid", "box"]
 Radius = Literal["paper", "paper-uniform", "determinant", "joint"]
 
 
+Beta = Callable[[RidgeEstimate, int], list[float]]
+
+
 class Regression(NamedTuple):
     """Sums over past episodes, the estimate that they give, and how many episodes they are of."""
 
-    sums: AllNextStates | OneNextState
+    sums: AllNextStates | SharedNextStates | OneNextState
     estimate: RidgeEstimate
     version: int = 0
 
@@ -34,11 +37,12 @@ class RidgeRegression:
     """theta_h = (sum phi phi' + lambda_k I)^-1 sum phi 1{next state}, layer by layer.
 
     ``targets`` says which next states are regressed on: all of them (``AllNextStates``, the paper's equations 5 and 6)
-    or one imaginary one per step (``OneNextState``, LSUOB-REPS).  ``regularisation(k)`` is lambda of episode k >= 1.
+    one imaginary one per step (``OneNextState``, LSUOB-REPS), or all of them in one regression for all layers
+    (``SharedNextStates``).  ``regularisation(k)`` is lambda of episode k >= 1.
     """
 
     model: LinearMixtureModel
-    targets: type[AllNextStates] | type[OneNextState]
+    targets: type[AllNextStates] | type[SharedNextStates] | type[OneNextState]
     regularisation: Callable[[int], float]
 
     def empty(self) -> Regression:
@@ -87,7 +91,7 @@ class MixtureSets:
     def __init__(
         self,
         model: LinearMixtureModel,
-        beta: Callable[[RidgeEstimate, int], list[float]],
+        beta: Beta,
         geometry: Geometry = "ellipsoid",
         simplex: bool = False,
         scale: float = 1.0,
@@ -110,26 +114,39 @@ class MixtureSets:
     def __call__(self, data: Regression) -> ConfidenceSet:
         """The kernels that the data leaves possible."""
         estimate, radii = data.estimate, self.radii(data)
+        centres, grams = estimate.centres, estimate.grams
+        if isinstance(data.sums, SharedNextStates):
+            # theta_h = c_h w, so that |w - w_k|_Lambda is |theta_h - c_h w_k| in the norm of Lambda / c_h^2.
+            scales = np.array(self.model.scales[:-1])
+            centres, grams = scales[:, None] * centres, grams / (scales**2)[:, None, None]
+            radii = np.broadcast_to(radii, scales.shape)
         if self.geometry == "ellipsoid":
             return self._ellipsoids.with_estimate(
-                np.concatenate((estimate.centres, self._last_centre)),
-                np.concatenate((estimate.grams, self._last_gram)),
+                np.concatenate((centres, self._last_centre)),
+                np.concatenate((grams, self._last_gram)),
                 np.append(radii, 0.0),
             )
         lower, upper = [], []
         for h, radius in enumerate(radii):
             features = self.model.features[h]
             rows = features.reshape(-1, features.shape[3])
-            scaled = rows @ np.linalg.inv(np.linalg.cholesky(estimate.grams[h])).T
+            scaled = rows @ np.linalg.inv(np.linalg.cholesky(grams[h])).T
             width = radius * np.sqrt(np.einsum("rd,rd->r", scaled, scaled)).reshape(features.shape[:3])
-            centre = features @ estimate.centres[h]
+            centre = features @ centres[h]
             lower.append(centre - width)
             upper.append(centre + width)
         last = np.ones((self.model.layer_sizes[-2], self.model.n_actions, 1))
         return BoxSet([*lower, last], [*upper, last])
 
 
-Beta = Callable[[RidgeEstimate, int], list[float]]
+def shared_radius(model: LinearMixtureModel, zeta: float) -> Beta:
+    """The joint radius of one regression for all layers: no union over them, and |w| <= 1 for mixture weights."""
+    bound = 1.0 if model.simplex else model.bound / min(model.scales[:-1], default=1.0)
+
+    def beta(estimate: RidgeEstimate, k: int) -> list[float]:
+        return [radii.joint(value, 1, model.dim, 1.0, zeta, bound) for value in estimate.log_determinants.tolist()]
+
+    return beta
 
 
 def vector_radius(kind: Radius, model: LinearMixtureModel, lam: Callable[[int], float], zeta: float) -> Beta:
@@ -180,9 +197,20 @@ def checked_sums(kind: type[Sums], tree: dict[str, Any], horizon: int, dim: int)
 
 
 def joint_regression(
-    model: LinearMixtureModel, geometry: Geometry, zeta: float, scale: float
+    model: LinearMixtureModel,
+    geometry: Geometry = "ellipsoid",
+    zeta: float = 0.05,
+    scale: float = 1.0,
+    shared: bool = False,
 ) -> tuple[RidgeRegression, MixtureSets]:
     """The estimator and the sets of ``vlsuob-reps-tight``: joint radius, lambda = 1, the simplex where there is one."""
-    beta = vector_radius("joint", model, lambda k: 1.0, zeta)
+    beta = shared_radius(model, zeta) if shared else vector_radius("joint", model, lambda k: 1.0, zeta)
+    targets = SharedNextStates if shared else AllNextStates
     simplex = geometry == "ellipsoid" and model.simplex
-    return RidgeRegression(model, AllNextStates, lambda k: 1.0), MixtureSets(model, beta, geometry, simplex, scale)
+    return RidgeRegression(model, targets, lambda k: 1.0), MixtureSets(model, beta, geometry, simplex, scale)
+
+
+def require_shared(model: LinearMixtureModel) -> None:
+    """Raise InvalidSpecError unless the model says that the weights are the same in every layer."""
+    if not model.shared:
+        raise InvalidSpecError("shared=True needs a model that says so, such as from_kernels(..., shared=True)")

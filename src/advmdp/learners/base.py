@@ -92,6 +92,8 @@ class Learner(ABC):
     needs: ClassVar[type[TabularModel]] = TabularModel
     #: Whether its constants are made for a number of episodes, which must then be given.
     needs_episodes: ClassVar[bool] = True
+    #: Whether it assumes that the weights of a mixture are the same in every layer.
+    shares: bool = False
     #: Whether it can begin with a given policy.
     takes_start: ClassVar[bool] = False
     #: One line on what the implementation was checked against, for the learner table.
@@ -163,7 +165,7 @@ class Learner(ABC):
         if wanted is None:
             wanted = mixture and issubclass(self.needs, LinearMixtureModel)
         self.watch = bool(wanted)
-        return MixtureEvidence.empty(model) if wanted else None
+        return MixtureEvidence.empty(model, self.shares) if wanted else None
 
     # --------------------------------------------------------------------------- for authors
 
@@ -478,7 +480,7 @@ class Learner(ABC):
             raise ValueError(f"it has seen {seen} episodes, skipped {skipped} and read {logged} in logs")
         watch = self._now.watch
         if watch is not None:
-            watch = MixtureEvidence.from_tree(watch.null.model, state["evidence"])
+            watch = MixtureEvidence.from_tree(watch.null, state["evidence"])
             if watch.episodes != seen + logged:
                 raise ValueError(f"its evidence is of {watch.episodes} episodes")
         ledger = Ledger.restore(state["ledger"], self._layers, seen + skipped)

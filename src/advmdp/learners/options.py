@@ -15,7 +15,7 @@ from advmdp.confidence.regression import Geometry, Radius
 from advmdp.errors import InvalidSpecError
 from advmdp.layered import LinearMixtureModel
 
-Entropy = Literal["pairs", "triples"]
+Entropy = Literal["pairs", "triples", "conditional"]
 
 
 def require(valid: bool, option: str, value: object, wanted: str) -> None:
@@ -100,7 +100,8 @@ class MixtureOptions(GeometryOptions, BanditOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.entropy in ("pairs", "triples"), "entropy", self.entropy, "'pairs' or 'triples'")
+        names = ("pairs", "triples", "conditional")
+        require(self.entropy in names, "entropy", self.entropy, "'pairs', 'triples' or 'conditional'")
         require(self.simplex is None or isinstance(self.simplex, bool), "simplex", self.simplex, "True or False")
         require(self.lam is None or number(self.lam, 0.0), "lam", self.lam, "a number > 0, or None")
         if self.entropy == "triples" and self.geometry == "ellipsoid":
@@ -109,14 +110,18 @@ class MixtureOptions(GeometryOptions, BanditOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class RadiusOptions(MixtureOptions):
-    """``radius``: which bound on the error of the regression."""
+    """``radius``: which bound on the error of the regression; ``shared``: one regression for all layers."""
 
     radius: Radius = "paper"
+    shared: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
         names = ("paper", "paper-uniform", "determinant", "joint")
         require(self.radius in names, "radius", self.radius, f"one of {', '.join(names)}")
+        require(isinstance(self.shared, bool), "shared", self.shared, "True or False")
+        if self.shared and (self.radius != "joint" or self.lam is not None):
+            raise InvalidSpecError("shared=True goes with radius 'joint' and its own lam")
 
 
 @dataclass(frozen=True, kw_only=True)

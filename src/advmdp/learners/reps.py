@@ -37,7 +37,13 @@ class Estimator(Protocol):
 
 
 class Step(Protocol):
-    """How the occupancy measure moves: values with ``log_q``, ``policy``, ``last`` and ``gap``."""
+    """How the occupancy measure moves: values with ``policy``, ``last`` and ``gap``."""
+
+    #: Whether the step is over the set that the episode was played with, and not the one that it gave.
+    over_played_set: bool
+
+    def occupancy(self, state: Any, confidence_set: ConfidenceSet) -> FloatArray:
+        """The occupancy measure behind the policy, flat."""
 
     def start(self) -> Any:
         """q_1."""
@@ -96,7 +102,7 @@ class RepsLearner(Learner):
     1. the losses give lhat_k, with what was known before the episode (u_k, from P_k and pi_k);
     2. the transitions of episode k enter the estimator, which gives P_{k+1};
     3. q_{k+1} = argmin over q in Delta(P_{k+1}) of eta <q, lhat_k> + D(q || q_k), and pi_{k+1}(a | s) is q_{k+1}(s, a)
-       / q_{k+1}(s).
+       / q_{k+1}(s).  (The step with conditional entropy is over P_k.)
 
     P_1 holds all kernels.  The main text of the paper prints P_k in step 3; with it q_{k+1} <= u_{k+1} fails, on which
     the analysis rests.  A subclass names its parts in :meth:`_parts`.
@@ -142,7 +148,8 @@ class RepsLearner(Learner):
         if data.version != state.data.version:
             confidence_set, enlargement = self._set_of(data)
             empty = int(enlargement > 1.0)
-        step = self._step.advance(state.step, confidence_set, estimate, state.k)
+        over = state.set if self._step.over_played_set else confidence_set
+        step = self._step.advance(state.step, over, estimate, state.k)
         return RepsState(
             step.policy, step, data, confidence_set, enlargement, estimate, k, state.empty_sets + empty,
             state.gaps + step.gap, state.floored,
@@ -182,7 +189,8 @@ class RepsLearner(Learner):
     @property
     def q(self) -> list[FloatArray]:
         """q_k, the occupancy measure behind the policy, under a kernel of the confidence set."""
-        return self._layers.split(np.exp(self._now.state.step.log_q))
+        state = self._now.state
+        return self._layers.split(self._step.occupancy(state.step, state.set))
 
     @property
     def confidence_set(self) -> ConfidenceSet:

@@ -6,13 +6,20 @@ from dataclasses import dataclass
 
 from advmdp import constants
 from advmdp.confidence import radii
-from advmdp.confidence.estimators import AllNextStates
-from advmdp.confidence.regression import MixtureSets, Radius, RidgeRegression, vector_radius
+from advmdp.confidence.estimators import AllNextStates, SharedNextStates
+from advmdp.confidence.regression import (
+    MixtureSets,
+    Radius,
+    RidgeRegression,
+    require_shared,
+    shared_radius,
+    vector_radius,
+)
 from advmdp.layered import LinearMixtureModel
-from advmdp.learners.options import RadiusOptions
+from advmdp.learners.options import Entropy, RadiusOptions
 from advmdp.learners.parts.losses import UpperOccupancy
-from advmdp.learners.parts.steps import MirrorDescent
-from advmdp.learners.reps import Parts, RepsLearner
+from advmdp.learners.parts.steps import ConditionalDescent, MirrorDescent
+from advmdp.learners.reps import Parts, RepsLearner, Step
 from advmdp.registry import register_learner
 
 
@@ -25,7 +32,8 @@ class VlsuobReps(RepsLearner):
     geometry
         ``"ellipsoid"`` (theta of each pair in the ellipsoid of Lemma 2) or ``"box"`` (each entry within its width).
     entropy
-        ``"pairs"`` (the paper's) or ``"triples"`` (of Jin et al.; with boxes).
+        ``"pairs"`` (the paper's), ``"triples"`` (of Jin et al.; with boxes) or ``"conditional"`` (of policies: one
+        backward pass, and a bound larger by at most sqrt(H)).
     radius
         ``"paper"`` (Lemma 2 as printed), ``"paper-uniform"`` (valid for all episodes at once), ``"determinant"`` (the
         form of Lemma 1 that depends on the data) or ``"joint"`` (from joint sub-Gaussianity; needs constant ``lam``).
@@ -33,10 +41,14 @@ class VlsuobReps(RepsLearner):
         Factor on the radius; anything but 1 has no guarantee.
     simplex
         Whether to use that theta is non-negative, where the model knows it; None: if it can be used.
+    shared
+        Whether to use that the weights are the same in every layer, where the model says so: one regression for all
+        layers (with the joint radius).
     lam
         Regularisation; by default d log(k S) in episode k (1 in the first), and 1 with the joint radius.
     eta, gamma, zeta
-        Step size, implicit exploration and failure probability; by default those of Theorem 1, zeta = 0.05.
+        Step size, implicit exploration and failure probability; by default those of Theorem 1 (or of the theorem for
+        the conditional entropy), zeta = 0.05.
     """
 
     name = "vlsuob-reps"
@@ -48,16 +60,29 @@ class VlsuobReps(RepsLearner):
 
     def _parts(self) -> Parts:
         o, model = self.options, self._problem
-        tuned = constants.theorem_1(*self._sizes(), o.zeta)
-        self._tune(eta=tuned, gamma=tuned)
         simplex = o.geometry == "ellipsoid" and model.simplex if o.simplex is None else o.simplex
         beta = vector_radius(o.radius, model, self._regularisation, o.zeta)
+        if o.shared:
+            require_shared(model)
+            self.shares = True
+            beta = shared_radius(model, o.zeta)
         return Parts(
-            estimator=RidgeRegression(model, AllNextStates, self._regularisation),
+            estimator=RidgeRegression(model, SharedNextStates if o.shared else AllNextStates, self._regularisation),
             sets=MixtureSets(model, beta, o.geometry, simplex, o.radius_scale),
             losses=UpperOccupancy(gamma=lambda k: self.exploration),
-            step=MirrorDescent(model, lambda k: self.step_size, o.entropy, self.start),
+            step=self._step_of(o.entropy),
         )
+
+    def _step_of(self, entropy: Entropy) -> Step:
+        S, A, H, K = self._sizes()
+        if entropy == "conditional":
+            n, zeta = self._layers.n_pairs, self.options.zeta
+            gamma = constants.conditional_exploration(n, S, A, H, K, zeta)
+            self._tune(eta=constants.conditional_step(n, A, K), gamma=gamma)
+            return ConditionalDescent(self._problem, lambda k: self.step_size, self.start)
+        tuned = constants.theorem_1(S, A, H, K, self.options.zeta)
+        self._tune(eta=tuned, gamma=tuned)
+        return MirrorDescent(self._problem, lambda k: self.step_size, entropy, self.start)
 
     def _regularisation(self, k: int) -> float:
         if self.options.lam is not None:

@@ -15,14 +15,27 @@ import numpy as np
 
 from advmdp._checks import float_array
 from advmdp.confidence import ConfidenceSet, KnownKernels
+from advmdp.errors import InvalidSpecError
 from advmdp.layered import FloatArray, LayeredMDP, Layers, LinearMixtureModel, TabularModel
 from advmdp.learners.options import Entropy
-from advmdp.occupancy import condition, occupancy_measure
+from advmdp.occupancy import check_policy, condition, occupancy_measure
 from advmdp.solvers import MirrorStep, mirror_descent_step
+from advmdp.solvers.conditional import ConditionalStep, conditional_step
 from advmdp.solvers.repeated import FlatStep, RepeatedStep
 
 #: The share of the usual start that a start policy is mixed with.
 START_SHARE = 0.1
+
+
+class OccupancyStep:
+    """A step over Delta(P_{k+1}), whose iterate is an occupancy measure."""
+
+    over_played_set = False
+
+    def occupancy(self, state: Any, confidence_set: ConfidenceSet) -> FloatArray:
+        """q_k."""
+        q: FloatArray = np.exp(state.log_q)
+        return q
 
 
 class Descent(NamedTuple):
@@ -70,7 +83,7 @@ def policy_of(log_q: FloatArray, n_actions: int) -> FloatArray:
 
 
 @dataclass(frozen=True)
-class MirrorDescent:
+class MirrorDescent(OccupancyStep):
     """q_{k+1} = argmin over q in Delta(P_{k+1}) of eta_k <q, lhat_k> + D(q || q_k), from the uniform q_1.
 
     D compares occupancies of pairs (s, a), or of triples (s, a, s').  ``eta(k)`` is the step size of episode k, from 0.
@@ -119,7 +132,69 @@ class MirrorDescent:
         return Descent(log_q, policy_of(log_q, self.problem.n_actions), kernels, checked_warm(tree["warm"]))
 
 
-class KnownDescent:
+class PolicyDescent(NamedTuple):
+    """Where mirror descent with the conditional entropy stands: at a policy."""
+
+    policy: FloatArray
+    log_policy: FloatArray
+    last: ConditionalStep | None = None
+
+    @property
+    def gap(self) -> float:
+        """The recursion is exact, but for rounding."""
+        return 0.0
+
+
+@dataclass(frozen=True)
+class ConditionalDescent:
+    """q_{k+1} = argmin over q in Delta(P_k) of eta <q, lhat_k> + sum q log(pi_q / pi_k), by one backward pass.
+
+    P_k is the set that episode k was played with, and u_k computed from: then the rows of the step lie between the
+    bounds that the loss estimate used, and sets need not be nested.  From the uniform policy, or from a given one.
+    """
+
+    problem: TabularModel
+    eta: Callable[[int], float]
+    first_policy: FloatArray | None = None
+    over_played_set = True
+
+    def start(self) -> PolicyDescent:
+        """pi_1."""
+        layers = self.problem.layers
+        policy = np.full(layers.n_pairs, 1.0 / layers.n_actions) if self.first_policy is None else self.first_policy
+        if (policy <= 0.0).any():
+            raise InvalidSpecError(
+                f"start, {layers.name_pair(int(policy.argmin()))}: probability 0, which the conditional step can never "
+                "leave; mix the policy with a little of the uniform one"
+            )
+        return PolicyDescent(policy, np.log(policy))
+
+    def advance(
+        self, state: PolicyDescent, confidence_set: ConfidenceSet, estimate: FloatArray, k: int
+    ) -> PolicyDescent:
+        """From pi_k to pi_{k+1}."""
+        step = conditional_step(confidence_set, state.log_policy, self.eta(k) * estimate)
+        return PolicyDescent(step.policy, step.log_policy, step)
+
+    def occupancy(self, state: PolicyDescent, confidence_set: ConfidenceSet) -> FloatArray:
+        """The occupancy measure of the policy under some kernel of the set: the step fixes none."""
+        nothing = np.zeros_like(state.log_policy)
+        return conditional_step(confidence_set, state.log_policy, nothing).occupancy.q
+
+    def tree(self, state: PolicyDescent) -> dict[str, Any]:
+        """For a checkpoint."""
+        return {"log_policy": state.log_policy}
+
+    def restore(self, tree: dict[str, Any]) -> PolicyDescent:
+        """The inverse of :meth:`tree`, or ValueError."""
+        layers = self.problem.layers
+        log_policy = layers.flat_vector(tree["log_policy"], "log_policy")
+        policy = np.exp(log_policy)
+        check_policy(layers, policy)
+        return PolicyDescent(policy, log_policy)
+
+
+class KnownDescent(OccupancyStep):
     """The same over Delta(P) of known kernels, with all that depends on them prepared once.
 
     q_1 is the element of Delta(P) nearest to the measure that is uniform in each layer.  (The occupancy measure of the
@@ -196,7 +271,7 @@ class BankDescent(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Bank:
+class Bank(OccupancyStep):
     """Hedge over mirror descents q^i with step sizes eta_i; the played q is their weighted average.
 
     1. w_i is multiplied by exp(-epsilon <q^i_k, lhat_k>);
