@@ -1,0 +1,1 @@
+"""What learners are put together from: values and pure functions, each usable (and tested) by itself."""
