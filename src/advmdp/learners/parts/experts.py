@@ -22,6 +22,7 @@ of what :attr:`ExpertWeights.certificate` says.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import log2, sqrt
 from typing import Any, Self
 
@@ -79,22 +80,23 @@ class ExpertWeights:
             np.zeros(horizon),
         )  # fmt: skip
 
-    @property
+    @cached_property
     def premium(self) -> float:
         """mu of the next episode."""
         return 0.0 if self.base is None else premium(self.episodes + 1)
 
-    @property
+    @cached_property
     def step_size(self) -> float:
         """eta of the next episode, D / Delta."""
         return 2.0 * (sqrt(self.totals.size) - 1.0) / self.scale
 
-    @property
+    @cached_property
     def weights(self) -> FloatArray:
         """w: the probability of drawing each expert for the next episode."""
         weights = (1.0 - self.premium) * self.shares
         if self.base is not None:
             weights[self.base] += self.premium
+        weights.flags.writeable = False
         return weights
 
     @property
@@ -105,14 +107,12 @@ class ExpertWeights:
         """
         return 2.0 * self.scale - self.first_scale
 
-    @property
+    @cached_property
     def centring(self) -> FloatArray:
         """c_i = min(1, w_i / (2 eta (1 - mu) sqrt(v_i) sum_h b_h)): the largest with eta sqrt(v_i) x_i >= -1/2."""
-        total = float(self.baselines.sum())
-        if total <= 0.0:
-            return np.zeros(self.totals.size)
-        reach = 2.0 * self.step_size * (1.0 - self.premium) * total
-        return np.minimum(1.0, self.weights / (reach * np.sqrt(self.shares)))
+        values = np.empty(self.totals.size)
+        centre(self.weights, self.shares, self.baselines, self.step_size * (1.0 - self.premium), values)
+        return values
 
     def posterior(self, probabilities: FloatArray) -> FloatArray:
         """rho, ``(H, M)``, from each expert's probability of the action taken in each step, ``(M, H)``."""
@@ -130,21 +130,13 @@ class ExpertWeights:
 
     def add(self, rho: FloatArray, losses: FloatArray) -> Self:
         """The weights with one more episode, given its posterior and its losses."""
-        return self.take(self.estimates(rho, losses), losses)
-
-    def take(self, estimates: FloatArray, losses: FloatArray) -> Self:
-        """The same from any estimates y of the experts' losses."""
-        x = (1.0 - self.premium) * estimates
-        scale = self.scale + float(instability(self.shares, x, self.step_size))
-        totals = self.totals + x
-        eta = 2.0 * (sqrt(totals.size) - 1.0) / scale
-        missing = np.isnan(losses)
-        seen = self.seen + ~missing
-        moves = np.where(missing, 0.0, losses - self.baselines) / np.clip(seen, 1.0, BASELINE_WINDOW)
-        return replace(
-            self, episodes=self.episodes + 1, scale=scale, totals=totals, shares=tsallis(totals, eta),
-            baselines=self.baselines + moves, seen=seen,
+        estimates, shares, totals = np.empty((3, self.totals.size))
+        baselines, seen = np.empty((2, self.baselines.size))
+        scale = advance(
+            rho, losses, self.premium, self.step_size, self.scale, self.shares, self.totals,
+            self.baselines, self.seen, self.centring, estimates, shares, totals, baselines, seen,
         )  # fmt: skip
+        return type(self)(self.base, self.episodes + 1, self.first_scale, float(scale), totals, shares, baselines, seen)
 
     def tree(self) -> dict[str, Any]:
         """For a checkpoint."""
@@ -200,6 +192,17 @@ def posterior(weights: FloatArray, probabilities: FloatArray, rho: FloatArray) -
 
 
 @kernel
+def centre(weights: FloatArray, shares: FloatArray, baselines: FloatArray, rate: float, values: FloatArray) -> None:
+    """c_i, see :attr:`ExpertWeights.centring`, with rate = eta (1 - mu)."""
+    total = 0.0
+    for h in range(baselines.size):
+        total += baselines[h]
+    for i in range(values.size):
+        reach = 2.0 * rate * np.sqrt(shares[i]) * total
+        values[i] = 0.0 if total <= 0.0 else 1.0 if weights[i] >= reach else weights[i] / reach
+
+
+@kernel
 def estimate(
     rho: FloatArray, losses: FloatArray, baselines: FloatArray, centring: FloatArray, values: FloatArray
 ) -> None:
@@ -209,8 +212,8 @@ def estimate(
         values[i] = 0.0
         for h in range(horizon):
             loss = baselines[h] if np.isnan(losses[h]) else losses[h]
-            centre = centring[i] * baselines[h]
-            values[i] += centre + rho[h, i] * (loss - centre)
+            expected = centring[i] * baselines[h]
+            values[i] += expected + rho[h, i] * (loss - expected)
 
 
 @kernel
@@ -268,3 +271,37 @@ def tsallis_shares(totals: FloatArray, eta: float, shares: FloatArray) -> None:
         total += shares[j]
     for j in range(totals.size):
         shares[j] /= total
+
+
+@kernel
+def advance(
+    rho: FloatArray,
+    losses: FloatArray,
+    premium: float,
+    eta: float,
+    scale: float,
+    shares: FloatArray,
+    totals: FloatArray,
+    baselines: FloatArray,
+    seen: FloatArray,
+    centring: FloatArray,
+    estimates: FloatArray,
+    new_shares: FloatArray,
+    new_totals: FloatArray,
+    new_baselines: FloatArray,
+    new_seen: FloatArray,
+) -> float:
+    """One episode: Delta += instability, X += x, v for D / Delta, b_h towards the losses seen; the new Delta."""
+    count = totals.size
+    estimate(rho, losses, baselines, centring, estimates)
+    for i in range(count):
+        estimates[i] *= 1.0 - premium
+        new_totals[i] = totals[i] + estimates[i]
+    new_scale = scale + instability(shares, estimates, eta)
+    tsallis_shares(new_totals, 2.0 * (np.sqrt(count) - 1.0) / new_scale, new_shares)
+    for h in range(losses.size):
+        missing = np.isnan(losses[h])
+        new_seen[h] = seen[h] if missing else seen[h] + 1.0
+        move = 0.0 if missing else (losses[h] - baselines[h]) / min(new_seen[h], BASELINE_WINDOW)
+        new_baselines[h] = baselines[h] + move
+    return new_scale
