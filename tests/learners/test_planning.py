@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from advmdp import InvalidSpecError, LayeredMDP, occupancy
-from advmdp.learners.parts.planning import Learning, PlugInLearners, occupancies, plans
+from advmdp.learners.parts.planning import Learning, PlugInLearners, mixed_occupancy, plans
 from tests.strategies import generators, tiny_worlds
 
 
@@ -33,7 +33,7 @@ def test_soft_plans_minimise_loss_and_entropy(world, rng, rate):
     others = [layers.flatten(occupancy.random_policy(world.layer_sizes, world.n_actions, rng)) for _ in range(20)]
     near = [0.99 * policy + 0.01 * other for other in others]
     everyone = np.array([policy, *others, *near])
-    q = occupancies(layers, world.flat_kernels, everyone)
+    q = np.array([mixed_occupancy(layers, world.flat_kernels, each[None], np.ones(1)) for each in everyone])
     with np.errstate(divide="ignore", invalid="ignore"):
         divergence = np.where(q > 0.0, q * np.log(world.n_actions * everyone), 0.0).sum(axis=1)
     values = q @ table + divergence / rate
@@ -41,11 +41,13 @@ def test_soft_plans_minimise_loss_and_entropy(world, rng, rate):
 
 
 @given(tiny_worlds(), generators())
-def test_occupancies_are_those_of_each_policy(world, rng):
+def test_the_occupancy_of_a_draw_is_the_mixture(world, rng):
     policies = [occupancy.random_policy(world.layer_sizes, world.n_actions, rng) for _ in range(3)]
-    q = occupancies(world.layers, world.flat_kernels, np.array([world.layers.flatten(p) for p in policies]))
-    for row, policy in zip(q, policies, strict=True):
-        np.testing.assert_allclose(row, world.layers.flatten(occupancy.occupancy_measure(world, policy)), atol=1e-15)
+    weights = rng.dirichlet(np.ones(3))
+    flat = world.layers.flatten
+    q = mixed_occupancy(world.layers, world.flat_kernels, np.array([flat(policy) for policy in policies]), weights)
+    expected = sum(w * flat(occupancy.occupancy_measure(world, p)) for w, p in zip(weights, policies, strict=True))
+    np.testing.assert_allclose(q, expected, atol=1e-15)
 
 
 def test_totals_follow_their_formula():

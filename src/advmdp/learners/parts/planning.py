@@ -16,7 +16,6 @@ from advmdp._checks import float_array, integer
 from advmdp._compiled import allocating_kernel, kernel
 from advmdp.errors import InvalidSpecError
 from advmdp.layered import FloatArray, IntArray, Layers
-from advmdp.occupancy import forward
 
 #: Actions whose values differ by less than this are equally good: a plan shares its probability among them.
 TIES = 1e-9
@@ -35,10 +34,12 @@ def plans(layers: Layers, kernel: tuple[FloatArray, IntArray], tables: FloatArra
     return policies
 
 
-def occupancies(layers: Layers, kernel: tuple[FloatArray, IntArray], policies: FloatArray) -> FloatArray:
-    """The occupancy measure of each policy, ``(M, n_pairs)``."""
-    q = np.empty_like(policies)
-    forward_all(*kernel, layers.size_array, layers.n_actions, policies, q)
+def mixed_occupancy(
+    layers: Layers, kernel: tuple[FloatArray, IntArray], policies: FloatArray, weights: FloatArray
+) -> FloatArray:
+    """sum_i w_i q^i, flat: how likely each pair is when one of the policies ``(M, n_pairs)`` is drawn and played."""
+    q = np.empty(layers.n_pairs)
+    forward_mixed(*kernel, layers.size_array, layers.n_actions, policies, weights, q)
     return q
 
 
@@ -169,13 +170,47 @@ def plan(
         value, value_here = value_here, value
 
 
-@kernel
-def forward_all(
-    data: FloatArray, offsets: IntArray, sizes: IntArray, n_actions: int, policies: FloatArray, q: FloatArray
+@allocating_kernel
+def forward_mixed(
+    data: FloatArray,
+    offsets: IntArray,
+    sizes: IntArray,
+    n_actions: int,
+    policies: FloatArray,
+    weights: FloatArray,
+    q: FloatArray,
 ) -> None:
-    """Occupancy measures of all policies."""
-    for i in range(policies.shape[0]):
-        forward(data, offsets, sizes, n_actions, policies[i], q[i])
+    """See :func:`mixed_occupancy`."""
+    horizon = sizes.size - 1
+    widest = 1
+    for h in range(horizon + 1):
+        widest = max(widest, sizes[h])
+    count = weights.size
+    mass, mass_next = np.zeros((widest, count)), np.zeros((widest, count))
+    share = np.empty(count)
+    for i in range(count):
+        mass[0, i] = weights[i]
+    here = 0
+    for h in range(horizon):
+        n, m = sizes[h], sizes[h + 1]
+        for t in range(m):
+            for i in range(count):
+                mass_next[t, i] = 0.0
+        for pair in range(n * n_actions):
+            total = 0.0
+            for i in range(count):
+                share[i] = mass[pair // n_actions, i] * policies[i, here + pair]
+                total += share[i]
+            q[here + pair] = total
+            if h < horizon - 1 and total > 0.0:
+                row = offsets[h] + pair * m
+                for t in range(m):
+                    p = data[row + t]
+                    if p > 0.0:
+                        for i in range(count):
+                            mass_next[t, i] += p * share[i]
+        mass, mass_next = mass_next, mass
+        here += n * n_actions
 
 
 @kernel
