@@ -63,6 +63,20 @@ def test_doubt_fades_only_what_surprises():
     assert wild.tables[0, 0] < 0.01
 
 
+def test_doubt_fades_a_mean_alike_at_any_rate_of_visits():
+    """m = l (1 - exp(-x)) / x, x = k doubt error, for a pair that is visited every episode and one of every tenth."""
+    predictions = Predictions.empty((mean(doubt=0.01),), 3)
+    rng = np.random.default_rng(0)
+    for k in range(2000):
+        pairs = np.array([0, 1, 2]) if k % 10 == 0 else np.array([0, 2])
+        noise = float(rng.random() < 0.5)  # keeps the error up, at a pair of its own
+        losses = np.array([0.2, 0.8, noise]) if k % 10 == 0 else np.array([0.2, noise])
+        predictions = predictions.add(pairs, losses)
+    faded = predictions.tables[0, :2] / [0.2, 0.8]
+    assert faded[0] < 0.5
+    assert faded[1] == pytest.approx(faded[0], rel=0.1)
+
+
 def test_adding_leaves_the_old_value_alone():
     predictions = Predictions.empty(RULES, 4)
     predictions.add(np.array([0]), np.array([1.0]))

@@ -31,7 +31,9 @@ class Predictor:
 
     ``error`` is the mean of |l - m| over late episodes, at pairs that had been seen before: with ``doubt``, old
     knowledge fades as fast as predictions fail, so that a planner looks again at what it has not seen for long when
-    losses change, and only then.
+    losses change, and only then.  With a long window all pairs that are visited fade alike, at whatever rate they are
+    visited (with a mean, m is about l (1 - exp(-x)) / x, x = k doubt error, after k episodes), which changes no plan:
+    those that are not visited become attractive beside them.
     """
 
     #: Visits that are averaged; from then on older ones are forgotten by the factor 1 - 1 / window.
