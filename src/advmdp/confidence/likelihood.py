@@ -1,0 +1,531 @@
+"""The kernel that explains the transitions best: mixture weights of maximum likelihood, or counts without a model.
+
+An estimate, not a set: nothing is promised about its error.  Planners and experts work on it; what carries a guarantee
+works on the sets of :mod:`advmdp.confidence`.  Estimators are values: adding an episode returns a new one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advmdp._checks import float_array, integer
+from advmdp._compiled import allocating_kernel, kernel
+from advmdp.errors import InvalidSpecError
+from advmdp.layered import FloatArray, IntArray, Layers, LinearMixtureModel, TabularModel
+
+#: The log-likelihood of an estimate is within this of the largest, if the steps of one update suffice (they do but for
+#: data that changes everything at once; the next update goes on).
+TOLERANCE = 1e-6
+#: Squared Newton decrement below which a full step needs no line search.
+SAFE_DECREMENT = 0.05
+#: Steps of one update.
+MAX_STEPS = 50
+#: Decimals by which rows of base probabilities are told apart; what differs by less is rounding.
+DECIMALS = 13
+
+
+class Rows(NamedTuple):
+    """The distinct vectors of base probabilities P_j(s' | s, a), j < d, of a model, in groups that share weights.
+
+    Layers with the same weights form a group: all of them, or each by itself.
+    """
+
+    #: The vectors, ``(R, d)``, those of a group together, none of them zero.
+    vectors: FloatArray
+    #: Where the vectors of each group begin, and R.
+    groups: IntArray
+    #: The vector of every transition (s, a, s') of layers 0..H-2, -1 where all base kernels rule it out.
+    numbers: IntArray
+    #: Where the transitions of each layer begin in ``numbers``.
+    starts: IntArray
+    #: Base probabilities of all layers of an estimated kernel, ``(T, d)``; what layers share is there once.
+    entries: FloatArray
+    #: Where each group's part of ``entries`` begins, and where the last layer does.
+    parts: IntArray
+    #: Where the kernel of each layer begins, 0..H-1.
+    offsets: IntArray
+
+
+def distinct_rows(model: LinearMixtureModel, shared: bool) -> Rows:
+    """What :class:`MixtureWeights` needs to know of a model, worked out once."""
+    features, horizon, dim = model.features, model.horizon, model.dim
+    # Features are base kernels divided by a number per layer; the kernels sum to one over next states.
+    tables = {id(f): (f / f[0, 0, :, 0].sum()).reshape(-1, dim) for f in features[:-1]}
+    members = [list(range(horizon - 1))] if shared else [[h] for h in range(horizon - 1)]
+    vectors, entries = [np.empty((0, dim))], [np.empty((0, dim))]
+    groups, parts, offsets = [0], [0], np.zeros(horizon, dtype=np.int64)
+    starts, numbers = np.zeros(horizon - 1, dtype=np.int64), []
+    placed = 0
+    for layers in members:
+        # Each distinct array of the group once.
+        first: dict[int, int] = {}
+        for h in layers:
+            first.setdefault(id(features[h]), h)
+        stacked = np.concatenate([tables[id(features[h])] for h in first.values()] or [np.empty((0, dim))])
+        possible = stacked.any(axis=1)
+        found, inverse = np.unique(stacked[possible].round(DECIMALS), axis=0, return_inverse=True)
+        numbered = np.full(len(stacked), -1, dtype=np.int64)
+        numbered[possible] = groups[-1] + inverse.ravel()
+        begin = {}
+        size = 0
+        for key, h in first.items():
+            begin[key] = size
+            size += len(tables[id(features[h])])
+        for h in layers:
+            starts[h] = placed + begin[id(features[h])]
+            offsets[h] = parts[-1] + begin[id(features[h])]
+        numbers.append(numbered)
+        placed += size
+        vectors.append(found)
+        entries.append(stacked)
+        groups.append(groups[-1] + len(found))
+        parts.append(parts[-1] + len(stacked))
+    offsets[-1] = parts[-1]
+    return Rows(
+        np.concatenate(vectors), np.array(groups), np.concatenate(numbers or [np.empty(0, dtype=np.int64)]), starts,
+        np.concatenate(entries), np.array(parts), offsets,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class MixtureWeights:
+    """Weights of the base kernels, on the simplex, that make the transitions seen most likely.
+
+    They maximise L(w) = sum_i log <a_i, w> + prior sum_j log w_j, with a_i the vector of probabilities that the d base
+    kernels gave to transition i.  With g the gradient of L and N = <g, w> (the number of transitions, and of
+    imaginary ones),
+
+        L(w') - L(w) <= <g, w' - w> <= max_j g_j - N          for all w' on the simplex,
+
+    since L is concave: :attr:`gaps` is a certificate.  Newton's method on the face of the simplex, started at the
+    weights before the episode; where data do not tell weights apart, they stay near where they were.
+    """
+
+    layers: Layers
+    rows: Rows
+    #: Imaginary transitions that each base kernel alone explains: keeps weights inside; 0 is maximum likelihood.
+    prior: float
+    #: The vectors seen (their numbers, increasing), and how often.
+    seen: IntArray
+    counts: FloatArray
+    #: ``(1, d)`` where layers share them, else ``(H - 1, d)``.
+    weights: FloatArray
+    #: What the log-likelihood of each group can be increased by, at most.
+    gaps: FloatArray
+    #: Transitions that no mixture explains (where the model does not rule them out); they are left out.
+    unexplained: int = 0
+
+    @classmethod
+    def empty(cls, model: LinearMixtureModel, *, shared: bool | None = None, prior: float = 0.5) -> Self:
+        """Before the first episode: equal weights.
+
+        ``shared`` is whether all layers have the same weights, by default what the model says.
+        """
+        if not model.simplex:
+            raise InvalidSpecError("the model's parameters are not mixture weights: count transitions instead")
+        if not 0.0 <= prior < np.inf:
+            raise InvalidSpecError(f"prior is {prior!r}, should be a number >= 0")
+        if shared is None:
+            shared = bool(getattr(model, "shared", False))
+        rows = distinct_rows(model, shared)
+        groups = len(rows.groups) - 1
+        return cls(
+            model.layers, rows, float(prior), np.empty(0, dtype=np.int64), np.empty(0),
+            np.full((groups, model.dim), 1.0 / model.dim), np.zeros(groups),
+        )  # fmt: skip
+
+    @property
+    def shared(self) -> bool:
+        """Whether all layers have the same weights."""
+        return len(self.weights) == 1
+
+    def add(self, states: IntArray, actions: IntArray) -> Self:
+        """The estimate with one more episode: states and actions of shape (H,)."""
+        steps = len(self.rows.starts)
+        seen, counts = np.empty(self.seen.size + steps, dtype=np.int64), np.empty(self.seen.size + steps)
+        sizes, n_actions = self.layers.size_array, self.layers.n_actions
+        size, unexplained = add_rows(
+            self.rows.numbers, self.rows.starts, sizes, n_actions, states, actions, self.seen, self.counts, seen, counts
+        )
+        return self._fitted(seen[:size], counts[:size], self.unexplained + unexplained)
+
+    def _fitted(self, seen: IntArray, counts: FloatArray, unexplained: int) -> Self:
+        weights, gaps = self.weights.copy(), self.gaps.copy()
+        fit(self.rows.vectors, self.rows.groups, seen, counts, self.prior, TOLERANCE, MAX_STEPS, weights, gaps)
+        return replace(self, seen=seen, counts=counts, weights=weights, gaps=gaps, unexplained=unexplained)
+
+    @cached_property
+    def flat_kernel(self) -> tuple[FloatArray, IntArray]:
+        """The estimated kernels in one vector, and where each layer's begins: what compiled code works on."""
+        rows = self.rows
+        last = self.layers.sizes[-2] * self.layers.n_actions
+        flat = np.empty(len(rows.entries) + last)
+        mix(rows.entries, rows.parts, self.weights, flat)
+        flat.flags.writeable = False
+        return flat, rows.offsets
+
+    def kernels(self) -> list[FloatArray]:
+        """The estimated kernels, a list over layers of ``(S_h, A, S_{h+1})``."""
+        return split_kernel(self.layers, *self.flat_kernel)
+
+    def tree(self) -> dict[str, Any]:
+        """For a checkpoint."""
+        return {
+            "seen": self.seen, "counts": self.counts, "weights": self.weights, "gaps": self.gaps,
+            "unexplained": self.unexplained,
+        }  # fmt: skip
+
+    def from_tree(self, tree: dict[str, Any]) -> Self:
+        """The estimate that :meth:`tree` was made of, from an empty one of the same model; else ValueError."""
+        seen = np.asarray(tree["seen"])
+        counts = float_array(tree["counts"], "counts", ValueError)
+        weights = float_array(tree["weights"], "weights", ValueError)
+        gaps = float_array(tree["gaps"], "gaps", ValueError)
+        if seen.ndim != 1 or seen.shape != counts.shape or (seen.size and seen.dtype.kind not in "iu"):
+            raise ValueError("seen and counts should be vectors of the same length")
+        seen = seen.astype(np.int64)
+        if (np.diff(seen) <= 0).any() or (seen.size and not 0 <= seen[0] <= seen[-1] < len(self.rows.vectors)):
+            raise ValueError(f"seen should increase from 0 or more to less than {len(self.rows.vectors)}")
+        if not (np.isfinite(counts).all() and (counts >= 1.0).all()):
+            raise ValueError("counts should be at least 1")
+        if weights.shape != self.weights.shape or not (
+            (weights >= 0.0).all() and (np.abs(weights.sum(axis=1) - 1.0) <= 1e-9).all()
+        ):
+            raise ValueError(f"weights should be {self.weights.shape} numbers >= 0, rows summing to one")
+        if gaps.shape != self.gaps.shape or not (gaps >= 0.0).all():
+            raise ValueError(f"gaps should be {self.gaps.shape} numbers >= 0")
+        unexplained = integer(tree["unexplained"], "unexplained", 0, ValueError)
+        return replace(self, seen=seen, counts=counts, weights=weights, gaps=gaps, unexplained=unexplained)
+
+
+@dataclass(frozen=True, eq=False)
+class TransitionCounts:
+    """Frequencies of next states, pair by pair: the estimate where there is no mixture to fit.
+
+    The row of a pair is (n(s') + prior/m) / (n + prior) over its m possible next states; uniform while it is unseen.
+    """
+
+    layers: Layers
+    offsets: IntArray
+    prior: float
+    #: Transitions seen, flat.
+    counts: FloatArray
+    #: The estimated kernels, flat.
+    flat: FloatArray
+    #: Next states that are possible, flat; empty where all are.
+    possible: NDArray[np.bool_]
+
+    @classmethod
+    def empty(cls, model: TabularModel, *, prior: float = 0.0) -> Self:
+        """Before the first episode: every possible next state is as likely as any other."""
+        if not 0.0 <= prior < np.inf:
+            raise InvalidSpecError(f"prior is {prior!r}, should be a number >= 0")
+        layers = model.layers
+        sizes = np.array(layers.sizes[:-1]) * layers.n_actions * np.array(layers.sizes[1:])
+        offsets = np.concatenate([[0], np.cumsum(sizes[:-1])]).astype(np.int64)
+        masks = model.possible
+        possible = np.empty(0, dtype=bool) if masks is None else np.concatenate([mask.ravel() for mask in masks])
+        flat = np.empty(int(sizes.sum()))
+        for h in range(layers.horizon):
+            shape = (layers.sizes[h] * layers.n_actions, layers.sizes[h + 1])
+            mask = np.ones(shape) if masks is None else masks[h].reshape(shape).astype(np.float64)
+            flat[offsets[h] : offsets[h] + mask.size] = (
+                mask / np.maximum(mask.sum(axis=1, keepdims=True), 1.0)
+            ).ravel()
+        return cls(layers, offsets, float(prior), np.zeros(flat.size), flat, possible)
+
+    def add(self, states: IntArray, actions: IntArray) -> Self:
+        """The counts with one more episode: states and actions of shape (H,)."""
+        counts, flat = self.counts.copy(), self.flat.copy()
+        count_transitions(
+            self.offsets, self.layers.size_array, self.layers.n_actions, states, actions, self.prior, self.possible,
+            counts, flat,
+        )  # fmt: skip
+        return replace(self, counts=counts, flat=flat)
+
+    @property
+    def flat_kernel(self) -> tuple[FloatArray, IntArray]:
+        """The estimated kernels in one vector, and where each layer's begins."""
+        return self.flat, self.offsets
+
+    def kernels(self) -> list[FloatArray]:
+        """The estimated kernels, a list over layers of ``(S_h, A, S_{h+1})``."""
+        return split_kernel(self.layers, *self.flat_kernel)
+
+    def tree(self) -> dict[str, Any]:
+        """For a checkpoint."""
+        return {"counts": self.counts}
+
+    def from_tree(self, tree: dict[str, Any]) -> Self:
+        """The counts that :meth:`tree` was made of, from empty ones of the same model; else ValueError."""
+        counts = float_array(tree["counts"], "counts", ValueError)
+        if counts.shape != self.counts.shape or not (np.isfinite(counts).all() and (counts >= 0.0).all()):
+            raise ValueError(f"counts should be {self.counts.size} numbers >= 0")
+        if self.possible.size and counts[~self.possible].any():
+            raise ValueError("transitions were counted that the model rules out")
+        flat = self.flat.copy()
+        for h in range(self.layers.horizon - 1):
+            m = self.layers.sizes[h + 1]
+            part = slice(self.offsets[h], self.offsets[h] + self.layers.sizes[h] * self.layers.n_actions * m)
+            seen, rows = counts[part].reshape(-1, m), flat[part].reshape(-1, m)
+            total = seen.sum(axis=1, keepdims=True)
+            known = total[:, 0] > 0.0
+            rows[known] = ((seen + self.prior * rows) / np.maximum(total + self.prior, 1.0))[known]
+        return replace(self, counts=np.array(counts), flat=flat)
+
+
+def split_kernel(layers: Layers, flat: FloatArray, offsets: IntArray) -> list[FloatArray]:
+    """Flat kernels as a list over layers of ``(S_h, A, S_{h+1})`` views."""
+    shapes = [(layers.sizes[h], layers.n_actions, layers.sizes[h + 1]) for h in range(layers.horizon)]
+    return [flat[start : start + n * a * m].reshape(n, a, m) for start, (n, a, m) in zip(offsets, shapes, strict=True)]
+
+
+# ------------------------------------------------------------------------------------ compiled loops
+
+
+@kernel
+def add_rows(
+    numbers: IntArray,
+    starts: IntArray,
+    sizes: IntArray,
+    n_actions: int,
+    states: IntArray,
+    actions: IntArray,
+    seen: IntArray,
+    counts: FloatArray,
+    new_seen: IntArray,
+    new_counts: FloatArray,
+) -> tuple[int, int]:
+    """The vectors of an episode into the increasing list of those seen; its length, and how many have no vector."""
+    size = seen.size
+    for i in range(size):
+        new_seen[i] = seen[i]
+        new_counts[i] = counts[i]
+    unexplained = 0
+    for h in range(starts.size):
+        number = numbers[starts[h] + (states[h] * n_actions + actions[h]) * sizes[h + 1] + states[h + 1]]
+        if number < 0:
+            unexplained += 1
+            continue
+        low, high = 0, size
+        while low < high:
+            middle = (low + high) // 2
+            if new_seen[middle] < number:
+                low = middle + 1
+            else:
+                high = middle
+        if low == size or new_seen[low] != number:
+            for i in range(size, low, -1):
+                new_seen[i] = new_seen[i - 1]
+                new_counts[i] = new_counts[i - 1]
+            new_seen[low] = number
+            new_counts[low] = 0.0
+            size += 1
+        new_counts[low] += 1.0
+    return size, unexplained
+
+
+@allocating_kernel
+def fit(
+    vectors: FloatArray,
+    groups: IntArray,
+    seen: IntArray,
+    counts: FloatArray,
+    prior: float,
+    tolerance: float,
+    max_steps: int,
+    weights: FloatArray,
+    gaps: FloatArray,
+) -> None:
+    """Maximise L of every group from ``weights``, in place; gaps[g] = max_j g_j - N at the end."""
+    dim = weights.shape[1]
+    gradient, direction, trial = np.empty(dim), np.empty(dim), np.empty(dim)
+    hessian, factor = np.empty((dim, dim)), np.empty((dim, dim))
+    solved, ones = np.empty(dim), np.empty(dim)
+    free = np.empty(dim, dtype=np.bool_)
+    begin = 0
+    for group in range(groups.size - 1):
+        end = begin
+        total = prior * dim
+        while end < seen.size and seen[end] < groups[group + 1]:
+            total += counts[end]
+            end += 1
+        w = weights[group]
+        if end == begin:
+            gaps[group] = 0.0
+            continue
+        # A vector seen for the first time may have got no probability: a step inside mends that.
+        least = np.inf
+        for i in range(begin, end):
+            p = 0.0
+            for j in range(dim):
+                p += vectors[seen[i], j] * w[j]
+            least = min(least, p)
+        for j in range(dim):
+            if prior > 0.0:
+                least = min(least, w[j])
+        if least < 1e-9 / total:
+            for j in range(dim):
+                w[j] = (w[j] + 1.0 / (dim * (1.0 + total))) / (1.0 + 1.0 / (1.0 + total))
+
+        for _ in range(max_steps + 1):
+            value = 0.0
+            for j in range(dim):
+                gradient[j] = prior / w[j] if prior > 0.0 else 0.0
+                value += prior * np.log(w[j]) if prior > 0.0 else 0.0
+                for l in range(dim):  # noqa: E741
+                    hessian[j, l] = 0.0
+                hessian[j, j] = prior / (w[j] * w[j]) if prior > 0.0 else 0.0
+            for i in range(begin, end):
+                p = 0.0
+                for j in range(dim):
+                    p += vectors[seen[i], j] * w[j]
+                value += counts[i] * np.log(p)
+                share = counts[i] / p
+                for j in range(dim):
+                    gradient[j] += share * vectors[seen[i], j]
+                    for l in range(j + 1):  # noqa: E741
+                        hessian[j, l] += share / p * vectors[seen[i], j] * vectors[seen[i], l]
+            largest = 0.0
+            trace = 0.0
+            for j in range(dim):
+                largest = max(largest, gradient[j])
+                trace += hessian[j, j]
+                for l in range(j):  # noqa: E741
+                    hessian[l, j] = hessian[j, l]
+            gaps[group] = max(0.0, largest - total)
+            if gaps[group] <= tolerance or _ == max_steps:
+                break
+
+            # Newton's direction with sum zero, among weights that are positive or want to become so.
+            for j in range(dim):
+                free[j] = w[j] > 0.0 or gradient[j] > total
+            while True:
+                for j in range(dim):
+                    ones[j] = 1.0
+                    solved[j] = gradient[j]
+                    for l in range(dim):  # noqa: E741
+                        factor[j, l] = hessian[j, l] if free[j] and free[l] else 0.0
+                    factor[j, j] = hessian[j, j] + 1e-12 * trace if free[j] else 1.0
+                    if not free[j]:
+                        ones[j] = 0.0
+                        solved[j] = 0.0
+                # Cholesky in place, then two solves.
+                for j in range(dim):
+                    for l in range(j + 1):  # noqa: E741
+                        entry = factor[j, l]
+                        for i in range(l):
+                            entry -= factor[j, i] * factor[l, i]
+                        if l < j:
+                            factor[j, l] = entry / factor[l, l]
+                        else:
+                            factor[j, j] = np.sqrt(max(entry, 1e-14 * trace + 1e-300))
+                for column in range(2):
+                    x = solved if column == 0 else ones
+                    for j in range(dim):
+                        for l in range(j):  # noqa: E741
+                            x[j] -= factor[j, l] * x[l]
+                        x[j] /= factor[j, j]
+                    for j in range(dim - 1, -1, -1):
+                        for l in range(j + 1, dim):  # noqa: E741
+                            x[j] -= factor[l, j] * x[l]
+                        x[j] /= factor[j, j]
+                up, down = 0.0, 0.0
+                for j in range(dim):
+                    if free[j]:
+                        up += solved[j]
+                        down += ones[j]
+                blocked = False
+                for j in range(dim):
+                    direction[j] = solved[j] - up / down * ones[j] if free[j] else 0.0
+                    if free[j] and w[j] == 0.0 and direction[j] < 0.0:
+                        free[j] = False
+                        blocked = True
+                if not blocked:
+                    break
+
+            slope = 0.0
+            longest = np.inf
+            nearest = -1
+            for j in range(dim):
+                slope += gradient[j] * direction[j]
+                if direction[j] < 0.0 and -w[j] / direction[j] < longest:
+                    longest = -w[j] / direction[j]
+                    nearest = j
+            step = min(1.0, longest if prior == 0.0 else 0.99 * longest)
+            accepted = False
+            for _halving in range(40):
+                sum_trial = 0.0
+                for j in range(dim):
+                    trial[j] = max(0.0, w[j] + step * direction[j])
+                    if step == longest and j == nearest:
+                        trial[j] = 0.0
+                    sum_trial += trial[j]
+                new_value = 0.0
+                for j in range(dim):
+                    trial[j] /= sum_trial
+                    new_value += prior * np.log(trial[j]) if prior > 0.0 else 0.0
+                for i in range(begin, end):
+                    p = 0.0
+                    for j in range(dim):
+                        p += vectors[seen[i], j] * trial[j]
+                    new_value += counts[i] * np.log(p) if p > 0.0 else -np.inf
+                # L is self-concordant (counts are at least 1): a small decrement makes the step safe, however little of
+                # the gain is left beside the rounding of L.
+                if new_value > value + 1e-4 * step * slope or (slope < SAFE_DECREMENT and new_value > -np.inf):
+                    accepted = True
+                    break
+                step *= 0.5
+            if accepted:
+                for j in range(dim):
+                    w[j] = trial[j]
+            else:
+                # Expectation maximisation: never worse.
+                for j in range(dim):
+                    w[j] *= gradient[j] / total
+        begin = end
+
+
+@kernel
+def mix(entries: FloatArray, parts: IntArray, weights: FloatArray, flat: FloatArray) -> None:
+    """Base probabilities times the weights of their group; ones in the last layer."""
+    dim = weights.shape[1]
+    for group in range(parts.size - 1):
+        for i in range(parts[group], parts[group + 1]):
+            total = 0.0
+            for j in range(dim):
+                total += entries[i, j] * weights[group, j]
+            flat[i] = total
+    for i in range(entries.shape[0], flat.size):
+        flat[i] = 1.0
+
+
+@kernel
+def count_transitions(
+    offsets: IntArray,
+    sizes: IntArray,
+    n_actions: int,
+    states: IntArray,
+    actions: IntArray,
+    prior: float,
+    possible: NDArray[np.bool_],
+    counts: FloatArray,
+    flat: FloatArray,
+) -> None:
+    """Count an episode, and renew the rows of the pairs that it visited."""
+    for h in range(offsets.size - 1):
+        m = sizes[h + 1]
+        first = offsets[h] + (states[h] * n_actions + actions[h]) * m
+        counts[first + states[h + 1]] += 1.0
+        total, options = 0.0, 0.0
+        for t in range(m):
+            total += counts[first + t]
+            options += 1.0 if possible.size == 0 or possible[first + t] else 0.0
+        for t in range(m):
+            allowed = 1.0 if possible.size == 0 or possible[first + t] else 0.0
+            flat[first + t] = (counts[first + t] + prior * allowed / options) / (total + prior)
