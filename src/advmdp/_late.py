@@ -122,6 +122,6 @@ def _restored(saved: dict[str, Any], layers: Layers) -> tuple[CheckedEpisode, Fl
         losses = [None if wait else loss for wait, loss in zip(saved["later"], losses, strict=True)]
     episode = check_episode(Episode(states, actions, losses), layers)
     weights = np.array(float_array(saved["weights"], "weights", ValueError))
-    if weights.shape != episode.losses.shape or not np.isfinite(weights).all():
+    if weights.shape[:1] != episode.losses.shape or not np.isfinite(weights).all():
         raise ValueError(f"weights of shape {weights.shape}: wrong shape, or entries that are not finite")
     return episode, weights

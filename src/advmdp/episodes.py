@@ -65,7 +65,7 @@ class LateLosses(NamedTuple):
     pairs: IntArray
     #: NaN where nothing new was said.
     losses: FloatArray
-    #: What :meth:`advmdp.Learner._weights` said of the visited pairs when the episode was played.
+    #: What :meth:`advmdp.Learner._weights` said of the H visited pairs when the episode was played.
     weights: FloatArray
 
 

@@ -52,16 +52,25 @@ class VisitCounts:
 
 @dataclass(frozen=True)
 class BernsteinBoxes:
-    """Empirical Bernstein intervals around the frequencies at the beginning of the epoch (Jin et al. 2020, eq. 7)."""
+    """Empirical Bernstein intervals around the frequencies at the beginning of the epoch (Jin et al. 2020, eq. 7).
+
+    ``episodes`` is K, over which the failure probability is shared; None: whatever K is.
+    """
 
     layers: Layers
-    episodes: int
+    episodes: int | None
     zeta: float
     scale: float = 1.0
 
     def __call__(self, counts: EpochCounts) -> BoxSet:
         """The kernels that the counts leave possible."""
-        S, A, K = self.layers.n_states, self.layers.n_actions, self.episodes + counts.logged
+        S, A = self.layers.n_states, self.layers.n_actions
+        if self.episodes is None:
+            # For all numbers N of visits at once, failure zeta / (N (N + 1)) each, and N is at most that of episodes.
+            k = float(counts.transitions[0].sum()) if counts.transitions else 1.0
+            K = 2.0 * max(1.0, k) ** 2
+        else:
+            K = float(self.episodes + counts.logged)
         lower, upper = [], []
         for frequency, visits in counts.frequencies():
             width = self.scale * radii.bernstein(frequency, visits, K, S, A, self.zeta)

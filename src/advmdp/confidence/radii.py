@@ -138,7 +138,7 @@ def self_normalised_bernstein(
 def bernstein(
     frequency: NDArray[np.float64],
     visits: NDArray[np.float64],
-    episodes: int,
+    episodes: float,
     n_states: int,
     n_actions: int,
     failure: float,

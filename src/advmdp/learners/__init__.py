@@ -12,7 +12,9 @@ from advmdp.learners.lsuob_reps import LsuobReps
 from advmdp.learners.mdp_e import MdpE
 from advmdp.learners.o_reps import OReps, ORepsBandit
 from advmdp.learners.oppo import Oppo
+from advmdp.learners.planner import Planner
 from advmdp.learners.pomd import Pomd
+from advmdp.learners.portfolio import Portfolio
 from advmdp.learners.powers import Powers
 from advmdp.learners.restart import VlsuobRepsAnytime, VlsuobRepsRestart
 from advmdp.learners.uc_o_reps import BanditUcOReps, UcOReps
@@ -34,7 +36,9 @@ __all__ = [
     "OReps",
     "ORepsBandit",
     "Oppo",
+    "Planner",
     "Pomd",
+    "Portfolio",
     "Powers",
     "UcOReps",
     "UcrlVtr",

@@ -190,7 +190,7 @@ class Learner(ABC):
         raise InvalidEpisodeError(f"learner {self.name!r} cannot use logged transitions: {why}")
 
     def _weights(self, state: Any, episode: CheckedEpisode) -> FloatArray:
-        """What to remember of the visited pairs for losses that come late, H numbers: see :class:`LateLosses`."""
+        """What to remember of the visited pairs for losses that come late, ``(H, ...)``: see :class:`LateLosses`."""
         return np.zeros(episode.pairs.size)
 
     def _tree(self, state: Any) -> dict[str, Any]:

@@ -138,6 +138,19 @@ class ExpertWeights:
         )  # fmt: skip
         return type(self)(self.base, self.episodes + 1, self.first_scale, float(scale), totals, shares, baselines, seen)
 
+    def correct(self, rho: FloatArray, losses: FloatArray, baselines: FloatArray) -> Self:
+        """With losses that came late, for an episode with this posterior in which they counted as ``baselines``.
+
+        The estimates are as large as they would have been, except that none lowers a total by more than the weights
+        of now can bear; nothing is proved for this part.
+        """
+        x = (1.0 - self.premium) * (rho * np.nan_to_num(losses - baselines)[:, None]).sum(axis=0)
+        x = np.maximum(x, -0.5 / (self.step_size * np.sqrt(self.shares)))
+        scale = self.scale + float(instability(self.shares, x, self.step_size))
+        totals = self.totals + x
+        shares = tsallis(totals, 2.0 * (sqrt(totals.size) - 1.0) / scale)
+        return replace(self, scale=scale, totals=totals, shares=shares)
+
     def tree(self) -> dict[str, Any]:
         """For a checkpoint."""
         return {

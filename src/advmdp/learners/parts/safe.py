@@ -1,0 +1,124 @@
+"""The safe expert of a portfolio: a learner with a regret bound that is played with a probability of its own."""
+
+from __future__ import annotations
+
+import itertools
+from math import log, sqrt
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from advmdp.confidence import BoxSet, ConfidenceSet
+from advmdp.confidence.counts import BernsteinBoxes, VisitCounts
+from advmdp.confidence.regression import joint_regression
+from advmdp.episodes import CheckedEpisode
+from advmdp.layered import FloatArray, IntArray, LinearMixtureModel, TabularModel
+from advmdp.occupancy import check_policy
+from advmdp.solvers.conditional import conditional_step
+from advmdp.solvers.occupancy_bounds import visited_upper_occupancy
+
+
+class SafeState(NamedTuple):
+    """Where the safe expert stands."""
+
+    policy: FloatArray
+    log_policy: FloatArray
+    #: Sum of the instabilities of its steps, from which the step size follows.
+    scale: float
+    data: Any
+    set: ConfidenceSet
+
+
+class SafeBase:
+    """Mirror descent with the conditional entropy over confidence sets, with a step size that adapts.
+
+    It is played with probability w >= mu, and rho_h is its posterior over its weight after step h.  After episode k,
+    with D = H ln A, n pairs, u(s, a) its upper occupancy bound over P_k:
+
+    1. lhat = l / (u / rho + gamma) at the visited pairs, gamma = sqrt(mu ln A / (n k));
+    2. Delta <- Delta + min{(eta H / 2) sum u lhat^2, sum u lhat}, eta' = D / Delta, from Delta = sqrt(D n);
+    3. pi' by one backward pass over P_k from pi^r pi_1^(1 - r), r = eta' / eta, with the costs eta' lhat;
+    4. the transitions give P_{k+1}: joint radius for mixtures, Bernstein's boxes for counts, both for all k at once.
+    """
+
+    def __init__(self, model: TabularModel, shared: bool, zeta: float) -> None:
+        self.model, self.layers = model, model.layers
+        n_actions, n_pairs = self.layers.n_actions, self.layers.n_pairs
+        #: D; with one action there is nothing to learn, and any will do.
+        self.range = self.layers.horizon * log(max(n_actions, 2))
+        self.first_scale = sqrt(self.range * n_pairs)
+        self._log_first = np.full(n_pairs, -log(n_actions))
+        self.estimator: Any
+        self.sets: Any
+        if isinstance(model, LinearMixtureModel):
+            self.estimator, self.sets = joint_regression(model, zeta=zeta, shared=shared)
+        else:
+            self.estimator, self.sets = VisitCounts(self.layers), BernsteinBoxes(self.layers, None, zeta)
+
+    def start(self) -> SafeState:
+        """The uniform policy, and all kernels."""
+        sizes, n_actions = self.layers.sizes, self.layers.n_actions
+        shapes = [(n, n_actions, m) for n, m in itertools.pairwise(sizes)]
+        everything = BoxSet([np.zeros(shape) for shape in shapes], [np.ones(shape) for shape in shapes])
+        policy = np.exp(self._log_first)
+        return SafeState(policy, self._log_first, self.first_scale, self.estimator.empty(), everything)
+
+    def weights(self, state: SafeState, episode: CheckedEpisode, rho: FloatArray) -> FloatArray:
+        """u / rho at the visited pairs: infinite where it cannot have played what was played."""
+        u = state.policy[episode.pairs] * visited_upper_occupancy(state.set, state.policy, episode.states)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(rho > 0.0, u / rho, np.inf)
+
+    def advance(self, state: SafeState, episode: CheckedEpisode, rho: FloatArray, premium: float, k: int) -> SafeState:
+        """After episode k (from 0)."""
+        n_pairs = self.layers.n_pairs
+        gamma = sqrt(max(premium, 1e-3) * log(max(self.layers.n_actions, 2)) / (n_pairs * (k + 1)))
+        weights = self.weights(state, episode, rho)
+        estimates = np.nan_to_num(episode.losses / (weights + gamma))
+        upper = np.where(rho > 0.0, weights * rho, 0.0)
+        estimate = np.zeros(n_pairs)
+        estimate[episode.pairs] = estimates
+        for late in episode.late:
+            estimate[late.pairs] += np.nan_to_num(late.losses / (late.weights[:, -2] + gamma))
+        eta = self.range / state.scale
+        horizon = self.layers.horizon
+        square, first = float(upper @ estimates**2), float(upper @ estimates)
+        scale = state.scale + min(0.5 * eta * horizon * square, first)
+        ratio = state.scale / scale
+        reference = ratio * state.log_policy + (1.0 - ratio) * self._log_first
+        step = conditional_step(state.set, reference, self.range / scale * estimate)
+        data = self.estimator.add(state.data, episode.states, episode.actions)
+        return SafeState(step.policy, step.log_policy, scale, data, self._set(data, state))
+
+    def observe(self, state: SafeState, states: IntArray, actions: IntArray) -> SafeState:
+        """With logged transitions."""
+        data = state.data
+        for row, move in zip(states, actions, strict=True):
+            data = self.estimator.add(data, row, move, logged=True)
+        return state._replace(data=data, set=self._set(data, state))
+
+    def _set(self, data: Any, before: SafeState | None) -> ConfidenceSet:
+        if before is not None and data.version == before.data.version:
+            return before.set
+        found: ConfidenceSet = self.sets(data)
+        multiple = found.smallest_radius_multiple()
+        return found if multiple <= 1.0 else found.enlarged(1.01 * multiple)
+
+    def tree(self, state: SafeState) -> dict[str, Any]:
+        """For a checkpoint."""
+        data = self.estimator.tree(state.data)
+        return {"policy": state.policy, "log_policy": state.log_policy, "scale": state.scale, "data": data}
+
+    def restore(self, tree: dict[str, Any]) -> SafeState:
+        """The inverse of :meth:`tree`, or ValueError."""
+        log_policy = self.layers.flat_vector(tree["log_policy"], "log_policy")
+        policy, scale = self.layers.flat_vector(tree["policy"], "policy"), float(tree["scale"])
+        check_policy(self.layers, policy)
+        if not np.allclose(np.exp(log_policy), policy, rtol=0.0, atol=1e-12):
+            raise ValueError("log_policy is not the logarithm of policy")
+        if not self.first_scale <= scale < np.inf:
+            raise ValueError(f"scale is {scale}, should be at least {self.first_scale}")
+        data = self.estimator.restore(tree["data"])
+        first = self.start()
+        found = first.set if data.version == first.data.version else self._set(data, None)
+        return SafeState(policy, log_policy, scale, data, found)

@@ -1,0 +1,149 @@
+"""Certainty equivalence: estimate the kernel, average the losses, plan.  What people do instead; no promises."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from advmdp._checks import integer
+from advmdp.confidence.likelihood import MixtureWeights, TransitionCounts
+from advmdp.episodes import CheckedEpisode
+from advmdp.layered import FloatArray, IntArray, LinearMixtureModel, TabularModel
+from advmdp.learners.base import Learner
+from advmdp.learners.options import NoOptions, number, require
+from advmdp.learners.parts.planning import plans
+from advmdp.learners.parts.predictors import Predictions, forgetting
+from advmdp.registry import register_learner
+
+KernelEstimate = MixtureWeights | TransitionCounts
+
+
+def kernel_estimate(model: TabularModel, shared: bool | None = None) -> KernelEstimate:
+    """The likeliest mixture where the model is one of known kernels, and counts where it is not."""
+    if isinstance(model, LinearMixtureModel) and model.simplex:
+        return MixtureWeights.empty(model, shared=shared)
+    return TransitionCounts.empty(model)
+
+
+def restored_count(tree: dict[str, Any]) -> int:
+    """The number of episodes out of a file."""
+    return integer(tree["k"], "k", 0, ValueError)
+
+
+def with_losses(predictions: Predictions, episode: CheckedEpisode) -> Predictions:
+    """Predictions after the losses of an episode: of all pairs, or of visited ones, and those that came late."""
+    for late in episode.late:
+        predictions = predictions.add(late.pairs, late.losses)
+    if episode.loss_table is not None:
+        return predictions.add(np.arange(episode.loss_table.size), episode.loss_table)
+    return predictions.add(episode.pairs, episode.losses)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeedbackOptions(NoOptions):
+    """``feedback``: which losses it is shown in a run; ``shared``: whether layers share their weights."""
+
+    feedback: Literal["bandit", "full"] = "bandit"
+    shared: bool | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.feedback in ("bandit", "full"), "feedback", self.feedback, "'bandit' or 'full'")
+        require(self.shared is None or isinstance(self.shared, bool), "shared", self.shared, "True, False or None")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannerOptions(FeedbackOptions):
+    """``forgetting``: what an older loss counts beside a newer one at the same pair."""
+
+    forgetting: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        valid = number(self.forgetting, -1.0) and 0.0 <= self.forgetting <= 1.0
+        require(valid, "forgetting", self.forgetting, "a number from 0 to 1")
+
+
+class PlannerState(NamedTuple):
+    """The estimated kernel, the predicted losses, and the plan."""
+
+    policy: FloatArray
+    kernel: KernelEstimate
+    predictions: Predictions
+    k: int = 0
+
+
+@register_learner("planner")
+class Planner(Learner):
+    """Plan exactly for the likeliest kernel and the mean of the losses seen; optimistic where nothing was seen.
+
+    After episode k:
+
+    1. the kernel is that of the mixture weights on the simplex that make all transitions so far most likely (without a
+       mixture: of the frequencies of transitions);
+    2. m(s, a) <- m(s, a) + (l - m(s, a)) / min(N(s, a), 1 / (1 - forgetting)) at the visited pairs, N their visits;
+       m = 0 where no loss was seen;
+    3. the policy is the best one for m under that kernel; actions that are equally good share the probability.
+
+    It has no guarantee: losses that make the current plan expensive give it regret that is linear in K.
+
+    Parameters
+    ----------
+    forgetting
+        What an older loss counts beside the next one seen at the same pair: 1 for the mean of all, 0 for the last.
+    shared
+        Whether the mixture weights are the same in every layer; by default what the model says.
+    feedback
+        ``"full"``: to be shown the whole loss table after each episode.
+    """
+
+    name = "planner"
+    status = "no guarantee; weights against a conic solver, plans against enumeration; linear regret where it must be"
+    needs_episodes = False
+    partial = True
+    Options = PlannerOptions
+    options: PlannerOptions
+
+    def _compose(self) -> None:
+        self.shares = isinstance(self._problem, LinearMixtureModel) and (
+            self._problem.shared if self.options.shared is None else self.options.shared
+        )
+
+    def _begin(self) -> PlannerState:
+        kernel = kernel_estimate(self._problem, self.shares)
+        return self._planned(kernel, Predictions.empty([forgetting(self.options.forgetting)], self._layers.n_pairs), 0)
+
+    def _planned(self, kernel: KernelEstimate, predictions: Predictions, k: int) -> PlannerState:
+        policies = plans(self._layers, kernel.flat_kernel, predictions.tables, np.array([np.inf]))
+        return PlannerState(policies[0], kernel, predictions, k)
+
+    def _learn(self, state: PlannerState, episode: CheckedEpisode) -> PlannerState:
+        kernel = state.kernel.add(episode.states, episode.actions)
+        return self._planned(kernel, with_losses(state.predictions, episode), state.k + 1)
+
+    def _observe(self, state: PlannerState, states: IntArray, actions: IntArray) -> PlannerState:
+        kernel = state.kernel
+        for row, move in zip(states, actions, strict=True):
+            kernel = kernel.add(row, move)
+        return self._planned(kernel, state.predictions, state.k)
+
+    @property
+    def mixture_weights(self) -> FloatArray | None:
+        """The likeliest weights of the base kernels, a row per layer or one for all; None without a mixture."""
+        kernel = self._now.state.kernel
+        return kernel.weights.copy() if isinstance(kernel, MixtureWeights) else None
+
+    @property
+    def predicted_losses(self) -> list[FloatArray]:
+        """m."""
+        return self._layers.split(self._now.state.predictions.tables[0].copy())
+
+    def _tree(self, state: PlannerState) -> dict[str, Any]:
+        return {"kernel": state.kernel.tree(), "predictions": state.predictions.tree(), "k": state.k}
+
+    def _restore(self, tree: dict[str, Any], policy: FloatArray) -> PlannerState:
+        first = self._begin()
+        kernel, predictions = first.kernel.from_tree(tree["kernel"]), first.predictions.from_tree(tree["predictions"])
+        return PlannerState(policy, kernel, predictions, restored_count(tree))
