@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from advmdp.learners import Learner
 from advmdp.registry import learners
 from benchmarks import study_side_by_side as study
 from tests.test_docs import executable_blocks
@@ -34,6 +35,20 @@ def test_a_learner_has_a_page_with_the_same_sections(name):
     assert numbers == [str(i + 1) for i in range(len(numbers))]
     assert numbers
     assert "](learners/" + name + ".md)" in (DOCS / "learners.md").read_text(encoding="utf-8")
+
+
+def test_the_table_of_what_each_can_use_is_that_of_the_classes():
+    table = sections((DOCS / "learners.md").read_text(encoding="utf-8"))["What each can use"]
+    partial, logs, start, free = (re.findall(r"`([\w-]+)`", line.split("|")[2]) for line in table.splitlines()[4:8])
+    classes = {name: learners.get(name) for name in OURS}
+    controls = {"uniform", "ftl", "hindsight"}
+    bandit = {name for name, each in classes.items() if each.feedback == "bandit"}
+    unknown = {name for name, each in classes.items() if each.transition == "unknown"}
+    observing = {name for name in unknown if classes[name]._observe is not Learner._observe}
+    assert bandit - set(partial) == {name for name, each in classes.items() if each.partial}
+    assert unknown - set(logs) == observing
+    assert set(OURS) - set(start) - controls == {name for name, each in classes.items() if each.takes_start}
+    assert set(free) == {name for name, each in classes.items() if not each.needs_episodes}
 
 
 @pytest.mark.parametrize("name", OURS)

@@ -26,9 +26,16 @@ PACKAGES = (
     "advmdp.worlds",
 )
 MODULES = (
+    "advmdp.confidence.counts",
     "advmdp.confidence.radii",
+    "advmdp.confidence.regression",
+    "advmdp.confidence.values",
+    "advmdp.constants",
     "advmdp.errors",
     "advmdp.experiments.statistics",
+    "advmdp.learners.options",
+    "advmdp.learners.parts.losses",
+    "advmdp.learners.reps",
     "advmdp.registry",
     "advmdp.storage",
     "advmdp.testing",

@@ -87,12 +87,12 @@ def episode() -> str:
     picture.arrow((60, losses[1] + losses[3]), (60, exact[1] - 2))
     checked = picture.box(246, 268, 284, "learner", "check_episode", "what cannot have happened: refused")
     picture.down(seen, checked)
-    picture.frame((10, 346, 520, 238), "RepsLearner._learn")
-    upper = picture.box(24, 368, 244, "solver", "1 upper_occupancy(P_k, pi_k)", "u_k at the visited pairs")
-    sums = picture.box(284, 368, 232, "learner", "3 estimator + episode k", "sums, theta, beta: P_{k+1}")
+    picture.frame((10, 346, 520, 238), "RepsLearner._learn: the parts")
+    upper = picture.box(24, 368, 244, "solver", "1 losses: upper_occupancy", "u_k, from P_k and pi_k")
+    sums = picture.box(284, 368, 232, "learner", "3 estimator, sets", "sums, theta, beta: P_{k+1}")
     estimate = picture.box(24, 446, 244, "learner", "2 lhat = loss / (u + gamma)")
     mirror = picture.box(
-        24, 506, 492, "solver", "4 mirror_descent_step(P_{k+1}, q_k, lhat, eta)", "q_{k+1}, with gap and residual"
+        24, 506, 492, "solver", "4 step: mirror_descent_step(P_{k+1}, q_k, lhat, eta)", "q_{k+1}, with gap and residual"
     )
     picture.arrow((262, checked[1] + checked[3]), (262, upper[1] - 2))
     picture.arrow((400, checked[1] + checked[3]), (400, sums[1] - 2))
