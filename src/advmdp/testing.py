@@ -317,7 +317,7 @@ def _check_what_it_cannot_use(bench: _Bench) -> None:
     episode, before = bench.episode(learner, 2), _snapshot(learner)
     every = [table[state] for table, state in zip(bench.adversary.losses(2), np.asarray(episode.states), strict=False)]
     told = replace(episode, action_losses=every)
-    if learner.feedback == "bandit":
+    if learner.feedback != "actions":
         _refused(learner, before, lambda: learner.update(told), "losses of all actions")
     try:
         learner.observe_transitions(np.array([episode.states] * 2), np.array([episode.actions] * 2))

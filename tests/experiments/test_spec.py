@@ -125,7 +125,7 @@ def test_what_is_written_as_toml_is_read_as_the_same(document):
         (('["uniform"]', '"uniform"'), "learners is 'uniform': input should be a valid list"),
         (('["uniform"]', '["uniform", "uniform"]'), r"learners\[1\]: 'uniform' with options {} is also learners\[0\]"),
         (('"uniform"', '{ nam = "uniform" }'), r"key 'learners\[0\].nam'; the keys here are: name, options, grid"),
-        (('"uniform"', '{ name = "uob-reps", options = { et = 1 } }'), "has no such option; it has: radius_scale, eta"),
+        (('"uniform"', '{ name = "uob-reps", options = { et = 1 } }'), "has no such option; it has: eta, radius_scale"),
         (('"uniform"', '{ name = "uniform", options = { seed = 1 } }'), "options.seed: an experiment sets this"),
         (('"uniform"', '{ name = "hindsight", options = { losses = [] } }'), "options.losses: an experiment sets this"),
         (('"uniform"', '{ name = "uob-reps", grid = { eta = [] } }'), r"learners\[0\].grid.eta is empty"),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from advmdp import Episode, InvalidEpisodeError, load_learner, make_adversary, make_learner, make_world, play
-from advmdp.learners import reps
+from advmdp.learners.parts import steps
 from advmdp.solvers import SolverError, mirror_descent_step
 from tests.robustness.failures import CLASSES, campaign
 
@@ -28,7 +28,7 @@ def fail_once(monkeypatch, at):
         calls.append(1)
         return mirror_descent_step(*args, **options, **({"tolerance": 1e-300} if len(calls) == at else {}))
 
-    monkeypatch.setattr(reps, "mirror_descent_step", step)
+    monkeypatch.setattr(steps, "mirror_descent_step", step)
 
 
 @pytest.mark.parametrize("name", ["vlsuob-reps", "vlsuob-reps-tight", "lsuob-reps", "uob-reps"])

@@ -186,7 +186,7 @@ class Learner(ABC):
     def _observe(self, state: Any, states: IntArray, actions: IntArray) -> Any:
         """The state with the transitions of n logged episodes, arrays (n, H); their losses are unknown."""
         known = self.transition == "known"
-        why = "it is given the kernels" if known else "it keeps no estimate that they could improve"
+        why = "it is given the kernels" if known else "it keeps no estimate of the kernel that they could improve"
         raise InvalidEpisodeError(f"learner {self.name!r} cannot use logged transitions: {why}")
 
     def _weights(self, state: Any, episode: CheckedEpisode) -> FloatArray:
@@ -247,7 +247,7 @@ class Learner(ABC):
 
     @property
     def certificate(self) -> float:
-        """What inexact optimisation steps can have cost so far, at most: the sum of their duality gaps."""
+        """Sum of the duality gaps of all optimisation steps so far; what they can have cost is in docs/certificates.md."""
         return 0.0
 
     @property
@@ -311,10 +311,9 @@ class Learner(ABC):
 
     def _usable(self, episode: Episode, checked: CheckedEpisode, ledger: Ledger) -> CheckedEpisode:
         """The episode with losses that came late; InvalidEpisodeError where this learner cannot use what it holds."""
-        if episode.action_losses is not None and self.feedback == "bandit":
-            raise InvalidEpisodeError(
-                f"learner {self.name!r} cannot use action_losses: it learns from the losses of the visited pairs alone"
-            )
+        if episode.action_losses is not None and self.feedback != "actions":
+            uses = "the losses of the visited pairs alone" if self.feedback == "bandit" else "the whole loss_table"
+            raise InvalidEpisodeError(f"learner {self.name!r} cannot use action_losses: it learns from {uses}")
         if self.partial:
             return checked._replace(late=ledger.arrived)
         self._require_told(ledger)
@@ -341,8 +340,8 @@ class Learner(ABC):
     ) -> None:
         """Tell losses that an episode was told without: H numbers, None where they still come, NaN where never.
 
-        Before the next update this gives what telling them at once would have given.  Later, they enter with the next
-        update (for learners with ``partial``).
+        Before the next update this gives what telling them at once would have given.  After it (or after logs were
+        observed) they enter with the update that follows, for learners with ``partial``.
 
         Parameters
         ----------

@@ -119,6 +119,8 @@ class RepsLearner(Learner):
 
     def _compose(self) -> None:
         self._estimator, self._sets, self._losses, self._step = self.parts = self._parts()
+        if self._losses.feedback != self.feedback:
+            raise TypeError(f"{type(self).__name__}.feedback is {self.feedback!r}, that of its losses is another")
 
     def _sizes(self) -> tuple[int, int, int, int]:
         """S, A, H, K."""

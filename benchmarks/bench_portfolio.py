@@ -1,0 +1,386 @@
+"""What `portfolio` saves, against what people would use instead; bandit feedback, unknown transition, no tuning.
+
+    python -m benchmarks.bench_portfolio cells      # six worlds, five kinds of losses: the rivals, and the price of proof
+    python -m benchmarks.bench_portfolio layers     # the same worlds without the knowledge that weights are shared
+    python -m benchmarks.bench_portfolio others     # worlds and problems that no issue names
+    python -m benchmarks.bench_portfolio hostile    # losses made against planners, K = 1,000 to 16,000
+    python -m benchmarks.bench_portfolio cost       # an episode against one of `vlsuob-reps-tight`
+    python -m benchmarks.bench_portfolio print      # the tables in docs/study/tables, judged
+
+Runs that are in a table already are not repeated (``--new`` begins afresh).  Regrets are exact, per episode.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from advmdp import LinearMixtureMDP, make_adversary, make_learner, make_world, run
+from advmdp.adversaries import Adversary
+from advmdp.experiments.runner import Run
+from advmdp.occupancy import forward
+
+TABLES = Path(__file__).parents[1] / "docs" / "study" / "tables"
+EPISODES, SEEDS = 3000, range(5)
+WORLDS = ("grid", "frozen-lake", "river-swim", "routing", "inventory", "queue")
+KINDS = {
+    "natural": ("natural-losses", {}),
+    "stochastic": ("stochastic", {}),
+    "drifting": ("drifting", {}),
+    "switching": ("switching", {"period": 200}),
+    "adaptive": ("adaptive", {}),
+}
+TIGHT = "vlsuob-reps-tight"
+RIVALS = {
+    "uniform": ("uniform", {}),
+    "planner": ("planner", {}),
+    "planner 0.98": ("planner", {"forgetting": 0.98}),
+    "planner 0.9": ("planner", {"forgetting": 0.9}),
+    TIGHT: (TIGHT, {}),
+    f"{TIGHT} x10": (TIGHT, {"eta": 10.0}),  # a multiple of the theorem's
+}
+PORTFOLIOS = {"portfolio": ("portfolio", {}), "portfolio, no premium": ("portfolio", {"premium": False})}
+
+
+class Experts:
+    """The true loss of every expert along a run, and of the draw."""
+
+    def __init__(self, world, learner):
+        self.world, self.total = world, np.zeros(len(learner.expert_names))
+        self.drawn, self.excess = 0.0, np.zeros(len(learner.expert_names))
+
+    def before(self, k, learner, q, losses):
+        layers, state, own = self.world.layers, learner._now.state, np.empty_like(q)
+        values = []
+        for policy in state.policies:
+            forward(*self.world.flat_kernels, layers.size_array, layers.n_actions, policy, own)
+            values.append(own @ losses)
+        values = np.array(values)
+        meta = state.meta
+        self.total += values
+        self.drawn += meta.weights @ values
+        # What the certificate bounds, in expectation: without the premium's part.
+        self.excess += (1.0 - meta.premium) * (meta.shares @ values - values)
+
+    def after(self, k, learner):
+        """Nothing."""
+
+
+def built(name, options, world, episodes, seed):
+    options = dict(options)
+    if "eta" in options:
+        options["eta"] *= make_learner(name, world, episodes).step_size
+    return make_learner(name, world, episodes, seed=seed, **options)
+
+
+def play(world, kind, label, learner, options, episodes, seed) -> dict:
+    """One run: regret per episode, and what uniform play's is on the losses that were met."""
+    adversary, settings = KINDS[kind]
+    losses = make_adversary(adversary, world, episodes, seed=seed, **settings)
+    player = built(learner, options, world, episodes, seed)
+    watch = Experts(world, player) if learner == "portfolio" else None
+    result = run(world, player, losses, episodes, seed=seed, progress=False, watch=watch)
+    row = {
+        "learner": label,
+        "regret": result.regret[-1] / episodes,
+        "span": (result.baselines["uniform"] - result.baselines["best"]) / episodes,
+        "microseconds": 1e6 * result.processor_seconds / episodes,
+    }
+    if watch is not None:
+        row |= {
+            "of the draw": (watch.drawn - result.baselines["best"]) / episodes,
+            "best expert": (watch.total.min() - result.baselines["best"]) / episodes,
+            "excess": watch.excess.max() / episodes,
+            "certificate": player.certificate / episodes,
+        }
+    return row
+
+
+def cell(world_name, kind, label, learner, options, seed) -> dict:
+    return {"world": world_name, "kind": kind, "seed": seed} | play(
+        WORLD_MAKERS[world_name](), kind, label, learner, options, EPISODES, seed
+    )
+
+
+# ------------------------------------------------------------------------------------------ problems
+
+
+def without_sharing(name: str) -> LinearMixtureMDP:
+    """The world, of a model that does not say that its weights are the same in every layer."""
+    world = make_world(name)
+    model = world.model
+    return LinearMixtureMDP(
+        world.features, world.theta, bound=model.bound, simplex=model.simplex, scales=model.scales, scene=world.scene
+    )
+
+
+def chain(length=8, horizon=12):
+    """Walk along a chain with one of three kinds of ground; the far end is where it is cheap."""
+    kernels = []
+    for slip in (0.05, 0.3, 0.6):
+        step = np.zeros((length, 2, length))
+        for s in range(length):
+            for a, move in enumerate((-1, 1)):
+                step[s, a, min(max(s + move, 0), length - 1)] += 1.0 - slip
+                step[s, a, s] += slip
+        kernels.append([step[:1], *[step] * (horizon - 2), np.ones((length, 2, 1))])
+    return LinearMixtureMDP.from_kernels(kernels, [0.5, 0.3, 0.2])
+
+
+def machine(states=6, horizon=15):
+    """A machine that wears: go on, mend, or replace, under three rates of wear."""
+    kernels = []
+    for wear in (0.1, 0.3, 0.5):
+        step = np.zeros((states, 3, states))
+        for s in range(states):
+            worse = min(s + 1, states - 1)
+            step[s, 0, worse] += wear
+            step[s, 0, s] += 1.0 - wear
+            step[s, 1, max(s - 1, 0)] += 0.7
+            step[s, 1, s] += 0.3
+            step[s, 2, 0] = 1.0
+        kernels.append([step[:1], *[step] * (horizon - 2), np.ones((states, 3, 1))])
+    return LinearMixtureMDP.from_kernels(kernels, [0.2, 0.5, 0.3])
+
+
+def mixture(seed, sizes=(1, 6, 6, 6, 6, 1), n_actions=4, dim=3):
+    return make_world("random-mixture", layer_sizes=sizes, n_actions=n_actions, dim=dim, seed=seed, shared=True)
+
+
+OTHERS = {
+    "chain": chain,
+    "machine": machine,
+    "mixture 7": partial(mixture, 7),
+    "mixture 8, wide": partial(mixture, 8, (1, 20, 20, 20, 1), 6, 5),
+    "bow-tie": partial(make_world, "bow-tie"),
+    "hard": partial(make_world, "hard"),
+}
+WORLD_MAKERS = (
+    {name: partial(make_world, name) for name in WORLDS}
+    | {f"{name}, per layer": partial(without_sharing, name) for name in WORLDS}
+    | OTHERS
+)
+
+
+class LeaderMadeDear(Adversary):
+    """A planner that sees the same losses has a plan: its pairs are charged in the next episode, all others are free.
+
+    Full information, averaged over all the past, is what that planner knows; the learner's own draws are not looked at.
+    """
+
+    def __init__(self, mdp, episodes):
+        super().__init__(mdp, episodes)
+        self._shadow = make_learner("ftl", mdp, episodes)
+        self._tables: list[np.ndarray] = []
+
+    def flat_losses(self, k):
+        from advmdp import Episode
+
+        while len(self._tables) <= k:
+            table = np.zeros(self.layers.n_pairs)
+            table[self._shadow.flat_policy > 0.0] = 1.0
+            self._tables.append(table)
+            states = np.zeros(self.layers.horizon, dtype=np.int64)
+            actions = np.zeros(self.layers.horizon, dtype=np.int64)
+            pairs = self.layers.pair_offsets[:-1]
+            self._shadow.update(Episode(states, actions, table[pairs], table))
+        return self._tables[k]
+
+
+class TurningBad(Adversary):
+    """The action that is good for a third of the time is bad ever after."""
+
+    def flat_losses(self, k):
+        table = np.full((self.layers.n_pairs // self.layers.n_actions, self.layers.n_actions), 0.5)
+        table[:, 0] = 0.0 if 3 * k < self.episodes else 1.0
+        return table.ravel()
+
+
+class Alternating(Adversary):
+    """The first action costs 1/2 first, then 0 and 1 in turn; the second the opposite: the leader is always wrong."""
+
+    def flat_losses(self, k):
+        table = np.zeros((self.layers.n_pairs // self.layers.n_actions, self.layers.n_actions))
+        table[:, 0] = 0.5 if k == 0 else k % 2
+        table[:, 1] = 0.0 if k == 0 else 1 - k % 2
+        return table.ravel()
+
+
+HOSTILE = {
+    "leader made dear": (LeaderMadeDear, "full"),
+    "good turns bad": (TurningBad, "bandit"),
+    "alternating": (Alternating, "full"),
+}
+
+
+def against(losses, label, episodes, seed) -> dict:
+    world = chain()
+    kind, feedback = HOSTILE[losses]
+    adversary = kind(world, episodes)
+    options = {} if label == "uniform" else {"feedback": feedback}
+    learner = make_learner(label, world, episodes, seed=seed, **options)
+    result = run(world, learner, adversary, episodes, seed=seed, progress=False)
+    return {"losses": losses, "learner": label, "episodes": episodes, "seed": seed, "regret": result.regret[-1]}
+
+
+# ------------------------------------------------------------------------------------------ tables
+
+
+def fill(name: str, keys: list[str], jobs: Iterator[tuple], work) -> pd.DataFrame:
+    """The table of that name with a row for each job; what is there already is not repeated."""
+    path = TABLES / f"portfolio-{name}.csv"
+    old = pd.read_csv(path) if path.exists() and "--new" not in sys.argv else pd.DataFrame(columns=keys)
+    done = {tuple(row) for row in old[keys].itertuples(index=False)}
+    rows = old.to_dict("records")
+    todo = [(key, job) for key, job in jobs if key not in done]
+    workers = int(sys.argv[sys.argv.index("--workers") + 1]) if "--workers" in sys.argv else 2
+    with ProcessPoolExecutor(workers) as pool:
+        for number, row in enumerate(pool.map(partial(call, work), [job for _, job in todo])):
+            rows.append(row)
+            if number % 10 == 9 or number == len(todo) - 1:
+                table = pd.DataFrame(rows).sort_values(keys, key=lambda column: column.astype(str))
+                table.to_csv(path, index=False, float_format="%.5g")
+                print(f"{name}: {number + 1} of {len(todo)}", flush=True)
+    return pd.read_csv(path)
+
+
+def call(work, job):
+    return work(*job)
+
+
+def cells(name: str, worlds, learners, kinds=KINDS) -> pd.DataFrame:
+    jobs = (
+        ((world, kind, seed, label), (world, kind, label, *learners[label], seed))
+        for seed in SEEDS
+        for world in worlds
+        for kind in kinds
+        for label in learners
+        if not (kind == "natural" and make_scene(world) is None)
+    )
+    return fill(name, ["world", "kind", "seed", "learner"], jobs, cell)
+
+
+def make_scene(world: str):
+    """The natural losses of a world; None without."""
+    return WORLD_MAKERS[world]().scene.losses if hasattr(WORLD_MAKERS[world]().scene, "losses") else None
+
+
+# ------------------------------------------------------------------------------------------ verdicts
+
+
+def means(table: pd.DataFrame, column="regret") -> pd.DataFrame:
+    return table.groupby(["kind", "world", "learner"], sort=False)[column].mean().unstack("learner")
+
+
+def judge_cells(table: pd.DataFrame) -> None:
+    regret = means(table)
+    print(regret.round(3).to_string())
+    span = regret["uniform"]
+    saved = (1.0 - regret["portfolio"] / span).rename("saved")
+    natural = saved.loc["natural"]
+    print(
+        f"\nnatural losses: share saved {natural.mean():.3f} on average (0.80 asked), least {natural.min():.3f} (0.5)"
+    )
+    rivals = regret[list(RIVALS)].min(axis=1)
+    behind = (regret["portfolio"] - rivals) / span
+    others = behind.drop("natural", level="kind")
+    print(
+        f"other losses: within a tenth of the span of the best rival in {(others <= 0.1).sum()} of {len(others)} cells"
+    )
+    print(f"worse than uniform in {(regret['portfolio'] > span).sum()} cells; largest (ours - best rival) / span "
+          f"{behind.max():.3f} at {behind.idxmax()}")  # fmt: skip
+    price(table)
+
+
+def price(table: pd.DataFrame) -> None:
+    """Premium and certificate, by kind of losses."""
+    ours = table[table["learner"].isin(PORTFOLIOS)]
+    columns = ["regret", "best expert", "excess", "certificate"]
+    print(ours.groupby(["learner", "kind"], sort=False)[columns].mean().round(3).to_string())
+    by_cell = ours.groupby(["learner", "kind", "world"])[["excess", "certificate"]].mean()
+    over = by_cell["excess"] - by_cell["certificate"]
+    print(f"mean excess over mean certificate in {(over > 0).sum()} of {len(over)} cells, at most {over.max():.4f}")
+
+
+def judge_layers(table: pd.DataFrame, shared: pd.DataFrame) -> None:
+    regret, known = means(table), means(shared)
+    for kind in regret.index.unique("kind"):
+        here = regret.loc[kind].rename(index=lambda world: world.removesuffix(", per layer"))
+        there = known.loc[kind].reindex(here.index)
+        better = (here["portfolio"] < there[TIGHT]).sum()
+        print(f"{kind}: per layer {here['portfolio'].mean():.3f}, shared {there['portfolio'].mean():.3f}, "
+              f"{TIGHT} {there[TIGHT].mean():.3f}; better than that in {better} of {len(here)} worlds")  # fmt: skip
+
+
+def judge_hostile(table: pd.DataFrame) -> None:
+    wide = table.groupby(["losses", "learner", "episodes"], sort=False)["regret"].mean().unstack("episodes")
+    wide["exponent"] = [
+        np.polyfit(np.log(wide.columns.astype(float)), np.log(row), 1)[0] if (row > 0).all() else np.nan
+        for row in wide.to_numpy()
+    ]
+    print(wide.round(2).to_string())
+
+
+def cost() -> None:
+    """Processor time of an episode, in turn, after 300 episodes: medians of pieces."""
+    for name in WORLDS:
+        world = make_world(name)
+        runs = {}
+        for label in ("portfolio", TIGHT):
+            adversary = make_adversary("natural-losses", world, 3000)
+            runs[label] = Run(world, make_learner(label, world, 3000), adversary, 3000)
+            runs[label].play(300)
+        times = {label: [] for label in runs}
+        for _ in range(15):
+            for label, current in runs.items():
+                start = time.process_time()
+                current.play(40)
+                times[label].append((time.process_time() - start) / 40)
+        ours, theirs = (1e6 * np.median(times[label]) for label in runs)
+        print(f"{name:12} portfolio {ours:6.0f} us  {TIGHT} {theirs:6.0f} us  ratio {ours / theirs:.2f} (2 asked)")
+        assert ours <= 2.0 * theirs
+
+
+def main(what: str) -> None:
+    kinds = dict(KINDS)
+    if what == "cells":
+        judge_cells(cells("cells", WORLDS, RIVALS | PORTFOLIOS))
+    elif what == "layers":
+        table = cells("layers", [f"{name}, per layer" for name in WORLDS], {"portfolio": ("portfolio", {})})
+        judge_layers(table, pd.read_csv(TABLES / "portfolio-cells.csv"))
+    elif what == "others":
+        kinds.pop("natural")
+        learners = {name: RIVALS[name] for name in ("uniform", "planner", "planner 0.9", TIGHT)} | PORTFOLIOS
+        learners.pop("portfolio, no premium")
+        names = [name for name in OTHERS if name not in ("bow-tie", "hard")]
+        print(means(cells("others", names, learners, kinds)).round(3).to_string())
+    elif what == "hostile":
+        jobs = (
+            ((losses, label, episodes, seed), (losses, label, episodes, seed))
+            for seed in SEEDS
+            for losses in HOSTILE
+            for label in ("planner", "portfolio", "uniform")
+            for episodes in (1000, 4000, 16000)
+        )
+        judge_hostile(fill("hostile", ["losses", "learner", "episodes", "seed"], jobs, against))
+    elif what == "cost":
+        cost()
+    elif what == "print":
+        table = pd.read_csv(TABLES / "portfolio-cells.csv")
+        judge_cells(table)
+        judge_layers(pd.read_csv(TABLES / "portfolio-layers.csv"), table)
+        print(means(pd.read_csv(TABLES / "portfolio-others.csv")).round(3).to_string())
+        judge_hostile(pd.read_csv(TABLES / "portfolio-hostile.csv"))
+    else:
+        raise SystemExit(__doc__)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1] if len(sys.argv) > 1 else "")
