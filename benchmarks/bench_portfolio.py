@@ -1,6 +1,6 @@
 """What `portfolio` saves, against what people would use instead; bandit feedback, unknown transition, no tuning.
 
-    python -m benchmarks.bench_portfolio cells      # six worlds, five kinds of losses: the rivals, and the price of proof
+    python -m benchmarks.bench_portfolio cells      # six worlds, five kinds of losses, six rivals
     python -m benchmarks.bench_portfolio layers     # the same worlds without the knowledge that weights are shared
     python -m benchmarks.bench_portfolio others     # worlds and problems that no issue names
     python -m benchmarks.bench_portfolio hostile    # losses made against planners, K = 1,000 to 16,000
@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -262,14 +262,15 @@ def cells(name: str, worlds, learners, kinds=KINDS) -> pd.DataFrame:
         for world in worlds
         for kind in kinds
         for label in learners
-        if not (kind == "natural" and make_scene(world) is None)
+        if kind != "natural" or natural(world)
     )
     return fill(name, ["world", "kind", "seed", "learner"], jobs, cell)
 
 
-def make_scene(world: str):
-    """The natural losses of a world; None without."""
-    return WORLD_MAKERS[world]().scene.losses if hasattr(WORLD_MAKERS[world]().scene, "losses") else None
+@cache
+def natural(world: str) -> bool:
+    """Whether a world has losses of its own."""
+    return WORLD_MAKERS[world]().scene.natural_losses is not None
 
 
 # ------------------------------------------------------------------------------------------ verdicts

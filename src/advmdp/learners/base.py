@@ -247,7 +247,7 @@ class Learner(ABC):
 
     @property
     def certificate(self) -> float:
-        """Sum of the duality gaps of all optimisation steps so far; what they can have cost is in docs/certificates.md."""
+        """Sum of the duality gaps of all optimisation steps so far (docs/certificates.md says what they can cost)."""
         return 0.0
 
     @property
