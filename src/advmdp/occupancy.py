@@ -271,3 +271,27 @@ def first_non_distribution(policy: FloatArray, n_actions: int) -> int:
         if not (valid and abs(total - 1.0) <= 1e-9):
             return first
     return -1
+
+
+@kernel
+def exponential_weights(
+    log_weights: FloatArray,
+    values: FloatArray,
+    step_size: float,
+    n_actions: int,
+    new_log_weights: FloatArray,
+    policy: FloatArray,
+) -> None:
+    """log w <- log w - eta Q, shifted so that the largest of each state is 0; the policy is w normalised."""
+    for first in range(0, values.size, n_actions):
+        largest = -np.inf
+        for i in range(first, first + n_actions):
+            new_log_weights[i] = log_weights[i] - step_size * values[i]
+            largest = max(largest, new_log_weights[i])
+        total = 0.0
+        for i in range(first, first + n_actions):
+            new_log_weights[i] -= largest
+            policy[i] = np.exp(new_log_weights[i])
+            total += policy[i]
+        for i in range(first, first + n_actions):
+            policy[i] /= total

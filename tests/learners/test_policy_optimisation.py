@@ -23,9 +23,9 @@ from advmdp import (
     storage,
 )
 from advmdp.confidence import BoxSet
+from advmdp.confidence.values import largest_feature
 from advmdp.episodes import play
-from advmdp.learners.policy_optimisation import extreme_values
-from advmdp.learners.powers import largest_feature
+from advmdp.solvers.occupancy_bounds import extreme_values
 from advmdp.theory import bounds
 from tests.learners.policy_references import REFERENCES
 from tests.learners.test_learners import Alternating

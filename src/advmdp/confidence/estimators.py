@@ -38,6 +38,11 @@ class RidgeEstimate:
         """Inverses of the Gram matrices, shape (H - 1, d, d)."""
         return np.linalg.inv(self.grams).astype(np.float64, copy=False)
 
+    def predict(self, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """<x, theta_h> and |x|_{Gram_h^-1} of one vector x per layer."""
+        squares = np.einsum("hi,hij,hj->h", rows, self.inverse_grams, rows)
+        return np.einsum("hi,hi->h", rows, self.centres), np.sqrt(np.maximum(squares, 0.0))
+
 
 @dataclass(frozen=True, eq=False)
 class RidgeSums:

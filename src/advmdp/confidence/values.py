@@ -91,6 +91,19 @@ class OptimisticValues:
         return self._estimated(checked_sums(ValueTargets, tree, self.model.horizon, self.model.dim))
 
 
+def largest_feature(problem: LinearMixtureModel) -> float:
+    """max |phi_V(s, a)| over pairs and V in [0, 1], which the source assumes to be 1; our features promise |phi| <= 1.
+
+    Coordinate i of phi_V is at most the sum of the positive phi_i, and at least that of the negative ones; for
+    non-negative features this is exact, with V = 1.
+    """
+    largest = 0.0
+    for features in problem.features[:-1]:
+        above, below = features.clip(min=0.0).sum(axis=2), features.clip(max=0.0).sum(axis=2)
+        largest = max(largest, float(np.linalg.norm(np.maximum(above, -below), axis=2).max()))
+    return largest
+
+
 @allocating_kernel
 def optimistic_backward(
     features: FloatArray,

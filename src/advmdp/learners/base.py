@@ -15,10 +15,11 @@ from numpy.typing import ArrayLike
 
 from advmdp import storage
 from advmdp._checks import float_array, integer
+from advmdp._exclusive import Exclusive, in_use
 from advmdp._late import Ledger, late_tree, restored_late
 from advmdp.confidence.misspecification import LEVEL, Misspecification, MixtureEvidence
 from advmdp.episodes import CheckedEpisode, Episode, check_episode, draw, full_table
-from advmdp.errors import ConcurrentUseError, CorruptCheckpointError, InvalidEpisodeError, InvalidSpecError
+from advmdp.errors import CorruptCheckpointError, InvalidEpisodeError, InvalidSpecError
 from advmdp.layered import (
     FloatArray,
     IntArray,
@@ -263,7 +264,7 @@ class Learner(ABC):
     def act(self, layer: int, state: int) -> int:
         """Draw an action for a state from the policy, with the learner's own random stream."""
         if "_busy" in self.__dict__:
-            raise self._in_use()
+            raise in_use(self)
         integer(layer, "layer", 0, InvalidEpisodeError)
         integer(state, "state", 0, InvalidEpisodeError)
         if layer >= self._layers.horizon:
@@ -286,7 +287,7 @@ class Learner(ABC):
             use.  After this or any other exception the learner is as it was before the call.
         """
         checked = check_episode(episode, self._layers, self._problem.flat_possible, self.feedback == "full")
-        with _Exclusive(self):
+        with Exclusive(self):
             self._check_index(episode.index)
             now = self._now
             if not checked.complete or episode.action_losses is not None or now.ledger is not NOTHING_LATE:
@@ -352,7 +353,7 @@ class Learner(ABC):
         loss_table
             The whole table, for learners that need full information.
         """
-        with _Exclusive(self):
+        with Exclusive(self):
             now, number = self._now, integer(index, "episode index", 0, InvalidEpisodeError)
             ledger, record, new = now.ledger.told(number, losses)
             if now.last is None or number != now.ledger.waiting[-1].number:
@@ -389,7 +390,7 @@ class Learner(ABC):
                 checked.append(check_episode(Episode(row, move, unseen), self._layers, self._problem.flat_possible))
             except InvalidEpisodeError as error:
                 raise InvalidEpisodeError(f"logged episode {number}: {error}") from error
-        with _Exclusive(self):
+        with Exclusive(self):
             now = self._now
             self._require_told(now.ledger)
             watch = now.watch
@@ -408,7 +409,7 @@ class Learner(ABC):
         regret.  The promises hold for the other episodes if what was lost does not depend on what happened in it; an
         update that fails does, so that strictly nothing is proved after skipping one (see ``docs/promises.md``).
         """
-        with _Exclusive(self):
+        with Exclusive(self):
             self._check_index(index)
             self._now = self._now._replace(skipped=self._now.skipped + 1)
 
@@ -420,11 +421,6 @@ class Learner(ABC):
                 f"episode index {index} {happened}: {expected} episodes were told or skipped so far, the next index is "
                 f"{expected} (skip says that one was lost)"
             )
-
-    def _in_use(self) -> ConcurrentUseError:
-        return ConcurrentUseError(
-            f"learner {self.name!r} is being updated by another thread: give it to one thread alone"
-        )
 
     # ------------------------------------------------------------------------------ trust
 
@@ -507,7 +503,7 @@ class Learner(ABC):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the learner to one file; the previous file stays until the new one is on the disk."""
         if "_busy" in self.__dict__:
-            raise self._in_use()
+            raise in_use(self)
         storage.write(
             path,
             "learner",
@@ -530,28 +526,6 @@ class Learner(ABC):
 
 #: Of the contents of a learner's file.  1 (without this entry): up to advmdp 0.1.
 FILE_VERSION = 2
-
-
-class _Exclusive:
-    """Refuses all other threads until it is left; a context manager without the cost of a generator."""
-
-    __slots__ = ("_learner",)
-
-    def __init__(self, learner: Learner) -> None:
-        self._learner = learner
-
-    def __enter__(self) -> None:
-        try:
-            # One atomic operation, so that of two threads only one gets through; not a lock, which could not be copied.
-            if self._learner.__dict__.setdefault("_busy", self) is not self:
-                raise self._learner._in_use()
-        except BaseException:  # an interrupt may come right after that operation
-            self.__exit__()
-            raise
-
-    def __exit__(self, *_: object) -> None:
-        if self._learner.__dict__.get("_busy") is self:
-            del self._learner.__dict__["_busy"]
 
 
 def load_learner(path: str | os.PathLike[str]) -> Learner:

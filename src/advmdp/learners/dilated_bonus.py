@@ -7,9 +7,10 @@ import numpy as np
 from advmdp import constants
 from advmdp.episodes import CheckedEpisode
 from advmdp.layered import FloatArray
-from advmdp.learners.policy_optimisation import CountingPolicyOptimisation, PolicyState, extreme_values
+from advmdp.learners.policy_optimisation import CountingPolicyOptimisation, PolicyState
 from advmdp.registry import register_learner
 from advmdp.solvers import lower_occupancy, upper_occupancy
+from advmdp.solvers.occupancy_bounds import extreme_values
 
 
 @register_learner("dilated-bonus")

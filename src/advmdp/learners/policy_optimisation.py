@@ -7,13 +7,11 @@ regret of the weights of that state with respect to the true action values.  Alg
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from advmdp._checks import integer
-from advmdp._compiled import kernel
 from advmdp.confidence import BoxSet, ConfidenceSet
 from advmdp.confidence.counts import BernsteinBoxes, VisitCounts
 from advmdp.confidence.estimators import EpochCounts
@@ -22,7 +20,7 @@ from advmdp.layered import FloatArray, IntArray
 from advmdp.learners.base import Learner
 from advmdp.learners.options import BanditOptions, require
 from advmdp.learners.parts.steps import START_SHARE
-from advmdp.solvers.occupancy_bounds import extreme_rows
+from advmdp.occupancy import exponential_weights
 
 
 class PolicyState(NamedTuple):
@@ -141,48 +139,3 @@ class CountingPolicyOptimisation(PolicyOptimisation):
 
     def _restore(self, tree: dict[str, Any], policy: FloatArray) -> PolicyState:
         return self._with(super()._restore(tree, policy), self._estimator.restore(tree["counts"]))
-
-
-def extreme_values(
-    confidence_set: ConfidenceSet,
-    policy: Sequence[FloatArray],
-    losses: Sequence[FloatArray],
-    *,
-    maximise: bool,
-    dilation: float = 1.0,
-) -> list[FloatArray]:
-    """Action values of a policy under the kernel of the set that makes them largest (or smallest).
-
-    Q(s, a) = l(s, a) + dilation max_{p in P(s, a)} p.V,  V(s) = sum_a policy(a | s) Q(s, a).
-    """
-    following = np.zeros(1)
-    values = []
-    for h in range(confidence_set.horizon - 1, -1, -1):
-        table = losses[h] + dilation * extreme_rows(confidence_set, h, following, maximise=maximise)
-        following = np.einsum("sa,sa->s", policy[h], table)
-        values.append(table)
-    return values[::-1]
-
-
-@kernel
-def exponential_weights(
-    log_weights: FloatArray,
-    values: FloatArray,
-    step_size: float,
-    n_actions: int,
-    new_log_weights: FloatArray,
-    policy: FloatArray,
-) -> None:
-    """log w <- log w - eta Q, shifted so that the largest of each state is 0; the policy is w normalised."""
-    for first in range(0, values.size, n_actions):
-        largest = -np.inf
-        for i in range(first, first + n_actions):
-            new_log_weights[i] = log_weights[i] - step_size * values[i]
-            largest = max(largest, new_log_weights[i])
-        total = 0.0
-        for i in range(first, first + n_actions):
-            new_log_weights[i] -= largest
-            policy[i] = np.exp(new_log_weights[i])
-            total += policy[i]
-        for i in range(first, first + n_actions):
-            policy[i] /= total

@@ -6,8 +6,9 @@ from advmdp import constants
 from advmdp.episodes import CheckedEpisode
 from advmdp.layered import FloatArray
 from advmdp.learners.parts.losses import UpperOccupancy
-from advmdp.learners.policy_optimisation import CountingPolicyOptimisation, PolicyState, extreme_values
+from advmdp.learners.policy_optimisation import CountingPolicyOptimisation, PolicyState
 from advmdp.registry import register_learner
+from advmdp.solvers.occupancy_bounds import extreme_values
 
 
 @register_learner("pomd")

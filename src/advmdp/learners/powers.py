@@ -10,9 +10,9 @@ import numpy as np
 
 from advmdp.confidence import radii
 from advmdp.confidence.estimators import RidgeEstimate, ValueTargets
-from advmdp.confidence.values import Targets
+from advmdp.confidence.values import Targets, largest_feature
 from advmdp.episodes import CheckedEpisode
-from advmdp.layered import FloatArray, LinearMixtureModel
+from advmdp.layered import FloatArray
 from advmdp.learners.oppo import Oppo
 from advmdp.learners.options import ValueStepOptions
 from advmdp.learners.policy_optimisation import PolicyState
@@ -92,8 +92,8 @@ class Powers(Oppo):
         phi_square, square_targets = self._targets.targets(
             episode.states, episode.actions, state.policy, values, power=2
         )
-        mean, width = _predict(phi, state.data.estimate)
-        mean_square, width_square = _predict(phi_square, state.data.squares.estimate)
+        mean, width = state.data.estimate.predict(phi)
+        mean_square, width_square = state.data.squares.estimate.predict(phi_square)
 
         variance = mean_square.clip(0.0, square) - mean.clip(0.0, horizon) ** 2
         error = np.minimum(square, betatilde * width_square) + np.minimum(square, 2.0 * horizon * betacheck * width)
@@ -109,22 +109,3 @@ class Powers(Oppo):
         state = super()._restore(tree, policy)
         sums, estimate = state.data
         return state._replace(data=TwoTargets(sums, estimate, self._targets.restore(tree["square_sums"])))
-
-
-def _predict(rows: FloatArray, estimate: RidgeEstimate) -> tuple[FloatArray, FloatArray]:
-    """<x, theta_h> and |x|_{Gram_h^-1} of one vector per layer."""
-    squares = np.einsum("hi,hij,hj->h", rows, estimate.inverse_grams, rows)
-    return np.einsum("hi,hi->h", rows, estimate.centres), np.sqrt(np.maximum(squares, 0.0))
-
-
-def largest_feature(problem: LinearMixtureModel) -> float:
-    """max |phi_V(s, a)| over pairs and V in [0, 1], which the source assumes to be 1; our features promise |phi| <= 1.
-
-    Coordinate i of phi_V is at most the sum of the positive phi_i, and at least that of the negative ones; for
-    non-negative features this is exact, with V = 1.
-    """
-    largest = 0.0
-    for features in problem.features[:-1]:
-        above, below = features.clip(min=0.0).sum(axis=2), features.clip(max=0.0).sum(axis=2)
-        largest = max(largest, float(np.linalg.norm(np.maximum(above, -below), axis=2).max()))
-    return largest

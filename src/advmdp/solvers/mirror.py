@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from advmdp._checks import float_array
 from advmdp.confidence import BoxSet, ConfidenceSet, EllipsoidSet, KnownKernels
 from advmdp.errors import InvalidSpecError
 from advmdp.solvers import box, ellipsoid, known, robust
@@ -223,6 +224,16 @@ def _conditional(
     return MirrorStep(
         FlatTables(*found[:3]), confidence_set.layer_sizes, confidence_set.n_actions, *found[3:], 1, "conditional", {}
     )
+
+
+def restored_warm(saved: Any) -> Warm | None:
+    """A warm start out of a file: what a step carries for the next is the solver's own, and ValueError if it is not."""
+    if saved is None:
+        return None
+    warm = {name: float_array(vector, f"warm start {name!r}", ValueError) for name, vector in saved.items()}
+    if not all(np.isfinite(vector).all() for vector in warm.values()):
+        raise ValueError("the warm start has entries that are not finite")
+    return warm
 
 
 # --------------------------------------------------------------------------------------------------------

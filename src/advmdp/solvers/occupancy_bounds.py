@@ -96,6 +96,27 @@ def extreme_rows(confidence_set: ConfidenceSet, layer: int, values: Floats, *, m
     return sign * means[: sizes[layer] * n_actions].reshape(n_actions, sizes[layer]).T
 
 
+def extreme_values(
+    confidence_set: ConfidenceSet,
+    policy: Sequence[Floats],
+    losses: Sequence[Floats],
+    *,
+    maximise: bool,
+    dilation: float = 1.0,
+) -> list[Floats]:
+    """Action values of a policy under the kernel of the set that makes them largest (or smallest).
+
+    Q(s, a) = l(s, a) + dilation max_{p in P(s, a)} p.V,  V(s) = sum_a policy(a | s) Q(s, a).
+    """
+    following = np.zeros(1)
+    values = []
+    for h in range(confidence_set.horizon - 1, -1, -1):
+        table = losses[h] + dilation * extreme_rows(confidence_set, h, following, maximise=maximise)
+        following = np.einsum("sa,sa->s", policy[h], table)
+        values.append(table)
+    return values[::-1]
+
+
 def entrywise_hull(confidence_set: ConfidenceSet) -> tuple[list[Floats], list[Floats]]:
     """Least and greatest value of each entry over its row set; NaN for empty pairs."""
     sizes, n_actions = confidence_set.layer_sizes, confidence_set.n_actions

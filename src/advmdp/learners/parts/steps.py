@@ -21,6 +21,7 @@ from advmdp.learners.options import Entropy
 from advmdp.occupancy import check_policy, condition, occupancy_measure
 from advmdp.solvers import MirrorStep, mirror_descent_step
 from advmdp.solvers.conditional import ConditionalStep, conditional_step
+from advmdp.solvers.mirror import restored_warm
 from advmdp.solvers.repeated import FlatStep, RepeatedStep
 
 #: The share of the usual start that a start policy is mixed with.
@@ -129,7 +130,7 @@ class MirrorDescent(OccupancyStep):
         kernels = None
         if self.entropy == "triples":
             kernels = [table.copy() for table in LayeredMDP(tree["kernels"]).kernels]
-        return Descent(log_q, policy_of(log_q, self.problem.n_actions), kernels, checked_warm(tree["warm"]))
+        return Descent(log_q, policy_of(log_q, self.problem.n_actions), kernels, restored_warm(tree["warm"]))
 
 
 class PolicyDescent(NamedTuple):
@@ -335,13 +336,3 @@ def checked_log_q(layers: Layers, saved: Any) -> FloatArray:
         if not abs(table.sum() - 1.0) <= 1e-9:
             raise ValueError(f"q of layer {h} sums to {table.sum()}, should be 1")
     return log_q
-
-
-def checked_warm(saved: Any) -> dict[str, FloatArray] | None:
-    """What a warm start carries, out of a file: finite vectors by name (the solver compares their shapes)."""
-    if saved is None:
-        return None
-    warm = {name: float_array(vector, f"warm start {name!r}", ValueError) for name, vector in saved.items()}
-    if not all(np.isfinite(vector).all() for vector in warm.values()):
-        raise ValueError("the warm start has entries that are not finite")
-    return warm
