@@ -57,6 +57,12 @@ class Moment(NamedTuple):
     last: tuple[Any, CheckedEpisode] | None = None
 
 
+def _frozen(state: Any) -> Any:
+    """The state, whose policy is handed out and cannot be written into."""
+    state.policy.setflags(write=False)
+    return state
+
+
 class Learner(ABC):
     """An online learner, used by ask and tell: take :attr:`policy`, play an episode, call :meth:`update`.
 
@@ -148,7 +154,7 @@ class Learner(ABC):
             setattr(self, field.name, getattr(self.options, field.name))
         self._split_policy: tuple[FloatArray, tuple[FloatArray, ...]] | None = None
         self._compose()
-        self._now = Moment(self._begin(), self._watcher(watch))
+        self._now = Moment(_frozen(self._begin()), self._watcher(watch))
 
     def _checked_start(self, start: Sequence[ArrayLike]) -> FloatArray:
         if not self.takes_start:
@@ -233,7 +239,6 @@ class Learner(ABC):
     def flat_policy(self) -> FloatArray:
         """The same as one flat vector over pairs, see :class:`advmdp.layered.Layers`."""
         flat: FloatArray = self._now.state.policy
-        flat.flags.writeable = False
         return flat
 
     @property
@@ -298,16 +303,18 @@ class Learner(ABC):
                     "on learning, but the proved bound ends here",
                     stacklevel=2,
                 )
-            # What cannot use a part of the losses waits for all of them, and until then stays as it is.
-            waits = checked.later is not None
-            state = now.state if waits and not self.partial else self._learn(now.state, checked)
-            watch = now.watch if now.watch is None else now.watch.add(checked.states, checked.actions)
-            ledger, last = NOTHING_LATE, None
-            if waits:
+            ledger, last = now.ledger, None
+            if checked.later is not None:
                 weights = self._weights(now.state, checked)
-                ledger, last = now.ledger.wait(now.seen + now.skipped, checked, weights), (now.state, checked)
-            elif now.ledger.waiting:
-                ledger = Ledger(now.ledger.waiting)
+                ledger, last = ledger.wait(now.seen + now.skipped, checked, weights), (now.state, checked)
+            elif ledger.arrived:
+                ledger = Ledger(ledger.waiting) if ledger.waiting else NOTHING_LATE
+            # What cannot use a part of the losses waits for all of them, and until then stays as it is.
+            learns = last is None or self.partial
+            state = self._learn(now.state, checked) if learns else now.state
+            watch = now.watch if now.watch is None else now.watch.add(checked.states, checked.actions)
+            if state is not now.state:
+                _frozen(state)
             self._now = Moment(state, watch, now.seen + 1, now.skipped, now.logged, ledger, last)
 
     def _usable(self, episode: Episode, checked: CheckedEpisode, ledger: Ledger) -> CheckedEpisode:
@@ -367,7 +374,7 @@ class Learner(ABC):
                 episode = episode._replace(loss_table=table)
             last = None if episode.later is None else (before, episode)
             ledger = ledger if ledger.waiting or ledger.arrived else NOTHING_LATE
-            self._now = now._replace(state=self._learn(before, episode), ledger=ledger, last=last)
+            self._now = now._replace(state=_frozen(self._learn(before, episode)), ledger=ledger, last=last)
 
     def observe_transitions(self, states: ArrayLike, actions: ArrayLike) -> None:
         """Learn the dynamics from logged episodes, played by anybody: their losses are not known.
@@ -394,13 +401,13 @@ class Learner(ABC):
             now = self._now
             self._require_told(now.ledger)
             watch = now.watch
-            state = self._observe(
+            observed = self._observe(
                 now.state, np.array([one.states for one in checked]), np.array([one.actions for one in checked])
             )
             if watch is not None:
                 for one in checked:
                     watch = watch.add(one.states, one.actions)
-            self._now = now._replace(state=state, watch=watch, logged=now.logged + len(checked), last=None)
+            self._now = now._replace(state=_frozen(observed), watch=watch, logged=now.logged + len(checked), last=None)
 
     def skip(self, index: int | None = None) -> None:
         """Say that an episode was played and cannot be learned from: its record was lost, or an update failed on it.
@@ -498,7 +505,7 @@ class Learner(ABC):
         state = self._restore(dict(saved["state"]), policy)
         if seen - getattr(state, "k", seen) not in (0, 1):  # one less while it waits for losses
             raise ValueError(f"its state is of {state.k} episodes, and it has seen {seen}")
-        return state
+        return _frozen(state)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the learner to one file; the previous file stays until the new one is on the disk."""
