@@ -2,54 +2,30 @@
 
 from __future__ import annotations
 
-from advmdp.learners.bank import VlsuobRepsBank
-from advmdp.learners.base import Learner, load_learner, make_learner
-from advmdp.learners.dilated_bonus import DilatedBonus
-from advmdp.learners.exp3_policies import Exp3Policies
-from advmdp.learners.ftl import FollowTheLeader
-from advmdp.learners.hindsight import Hindsight
-from advmdp.learners.lsuob_reps import LsuobReps
-from advmdp.learners.mdp_e import MdpE
-from advmdp.learners.o_reps import OReps, ORepsBandit
-from advmdp.learners.oppo import Oppo
-from advmdp.learners.planner import Planner
-from advmdp.learners.pomd import Pomd
-from advmdp.learners.portfolio import Portfolio
-from advmdp.learners.powers import Powers
-from advmdp.learners.restart import VlsuobRepsAnytime, VlsuobRepsRestart
-from advmdp.learners.uc_o_reps import BanditUcOReps, UcOReps
-from advmdp.learners.ucrl_vtr import UcrlVtr
-from advmdp.learners.uniform import Uniform
-from advmdp.learners.uob_reps import UobReps
-from advmdp.learners.vlsuob_reps import VlsuobReps, VlsuobRepsTight
-from advmdp.registry import learners
-
-__all__ = [
-    "BanditUcOReps",
-    "DilatedBonus",
-    "Exp3Policies",
-    "FollowTheLeader",
-    "Hindsight",
-    "Learner",
-    "LsuobReps",
-    "MdpE",
-    "OReps",
-    "ORepsBandit",
-    "Oppo",
-    "Planner",
-    "Pomd",
-    "Portfolio",
-    "Powers",
-    "UcOReps",
-    "UcrlVtr",
-    "Uniform",
-    "UobReps",
-    "VlsuobReps",
-    "VlsuobRepsAnytime",
-    "VlsuobRepsBank",
-    "VlsuobRepsRestart",
-    "VlsuobRepsTight",
-    "learners",
-    "load_learner",
-    "make_learner",
-]
+from advmdp.learners.bank import VlsuobRepsBank as VlsuobRepsBank
+from advmdp.learners.base import Learner as Learner
+from advmdp.learners.base import load_learner as load_learner
+from advmdp.learners.base import make_learner as make_learner
+from advmdp.learners.dilated_bonus import DilatedBonus as DilatedBonus
+from advmdp.learners.exp3_policies import Exp3Policies as Exp3Policies
+from advmdp.learners.ftl import FollowTheLeader as FollowTheLeader
+from advmdp.learners.hindsight import Hindsight as Hindsight
+from advmdp.learners.lsuob_reps import LsuobReps as LsuobReps
+from advmdp.learners.mdp_e import MdpE as MdpE
+from advmdp.learners.o_reps import OReps as OReps
+from advmdp.learners.o_reps import ORepsBandit as ORepsBandit
+from advmdp.learners.oppo import Oppo as Oppo
+from advmdp.learners.planner import Planner as Planner
+from advmdp.learners.pomd import Pomd as Pomd
+from advmdp.learners.portfolio import Portfolio as Portfolio
+from advmdp.learners.powers import Powers as Powers
+from advmdp.learners.restart import VlsuobRepsAnytime as VlsuobRepsAnytime
+from advmdp.learners.restart import VlsuobRepsRestart as VlsuobRepsRestart
+from advmdp.learners.uc_o_reps import BanditUcOReps as BanditUcOReps
+from advmdp.learners.uc_o_reps import UcOReps as UcOReps
+from advmdp.learners.ucrl_vtr import UcrlVtr as UcrlVtr
+from advmdp.learners.uniform import Uniform as Uniform
+from advmdp.learners.uob_reps import UobReps as UobReps
+from advmdp.learners.vlsuob_reps import VlsuobReps as VlsuobReps
+from advmdp.learners.vlsuob_reps import VlsuobRepsTight as VlsuobRepsTight
+from advmdp.registry import learners as learners

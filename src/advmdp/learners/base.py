@@ -109,10 +109,9 @@ class Learner(ABC):
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
         if cls.__init__ is Learner.__init__:  # the options are declared once: the signature follows
+            _, problem, episodes, *common, _ = inspect.signature(Learner.__init__).parameters.values()
             own = inspect.signature(cls.Options).parameters.values()
-            parameters = inspect.signature(Learner.__init__).parameters
-            order = [parameters[name] for name in ("problem", "episodes")], [parameters[name] for name in COMMON]
-            signature = inspect.Signature([*order[0], *own, *order[1]])
+            signature = inspect.Signature([problem, episodes, *own, *common])
         else:
             signature = inspect.signature(cls.__init__)
             signature = signature.replace(parameters=list(signature.parameters.values())[1:])
@@ -174,8 +173,6 @@ class Learner(ABC):
         self.watch = bool(wanted)
         return MixtureEvidence.empty(model, self.shares) if wanted else None
 
-    # --------------------------------------------------------------------------- for authors
-
     def _compose(self) -> None:  # noqa: B027 (to be overridden where there is something to choose)
         """Choose the parts: set attributes that never change again.  Options are in place."""
 
@@ -224,8 +221,6 @@ class Learner(ABC):
             else:
                 raise ValueError(f"{name} is {value!r}")
         return type(like)(policy=policy, **values)
-
-    # ------------------------------------------------------------------------------ ask
 
     @property
     def policy(self) -> Sequence[FloatArray]:
@@ -279,8 +274,6 @@ class Learner(ABC):
                 f"layer {layer}: state {state} does not exist, should be from 0 to {self._layers.sizes[layer] - 1}"
             )
         return int(draw(self.policy[layer][state], 0, self._layers.n_actions, self._generator.random()))
-
-    # ------------------------------------------------------------------------------ tell
 
     def update(self, episode: Episode) -> None:
         """Learn from one episode that was played with :attr:`policy`.
@@ -412,9 +405,7 @@ class Learner(ABC):
     def skip(self, index: int | None = None) -> None:
         """Say that an episode was played and cannot be learned from: its record was lost, or an update failed on it.
 
-        The learner stays as it is, and :attr:`skipped` counts one more.  Each skipped episode can add at most H to the
-        regret.  The promises hold for the other episodes if what was lost does not depend on what happened in it; an
-        update that fails does, so that strictly nothing is proved after skipping one (see ``docs/promises.md``).
+        The learner stays as it is; each skipped episode can add at most H to the regret (``docs/promises.md``).
         """
         with Exclusive(self):
             self._check_index(index)
@@ -429,30 +420,22 @@ class Learner(ABC):
                 f"{expected} (skip says that one was lost)"
             )
 
-    # ------------------------------------------------------------------------------ trust
-
     def misspecification(self, level: float = LEVEL) -> Misspecification | None:
         """Whether the transitions so far contradict the mixture model: a test that may be asked at any time.
 
-        If reality is a mixture, the probability that this *ever* raises its alarm is at most ``level``, however often
-        it is asked and whatever policies are played.  None for learners that do not watch the model (``watch``).  See
-        :mod:`advmdp.confidence.misspecification`.
+        If reality is a mixture, the probability that this *ever* raises its alarm is at most ``level``.  None for
+        learners that do not watch the model.  See :mod:`advmdp.confidence.misspecification`.
         """
         return None if self._now.watch is None else self._now.watch.weigh(level)
 
     def regret_bound(self, episodes: int) -> float:
-        """A proved bound on the regret after that many episodes, for authors who have one; NaN otherwise.
-
-        Bounds of the library's own learners are in :mod:`advmdp.theory.bounds`.
-        """
+        """A proved bound on the regret after that many episodes, for authors who have one (ours: theory.bounds)."""
         return float("nan")
 
     def get_params(self) -> dict[str, Any]:
         """The options with their values (``problem``, ``episodes``, ``start``, ``watch`` and ``seed`` apart)."""
         parameters = list(inspect.signature(type(self)).parameters)[2:]
         return {name: getattr(self, name) for name in parameters if name not in COMMON}
-
-    # -------------------------------------------------------------------------- persistence
 
     def state(self) -> dict[str, Any]:
         """What distinguishes this learner from a new one built with the same arguments, as a tree for storage."""

@@ -121,8 +121,6 @@ class RepsLearner(Learner):
         self.step_size = eta if self.options.eta is None else self.options.eta
         self.exploration = gamma if getattr(self.options, "gamma", None) is None else self.options.gamma
 
-    # -------------------------------------------------------------------------- the loop
-
     def _begin(self) -> RepsState:
         first = self._step.start()
         data = self._estimator.empty()
@@ -176,8 +174,6 @@ class RepsLearner(Learner):
             return confidence_set, 1.0
         return confidence_set.enlarged(ENLARGEMENT * multiple), ENLARGEMENT * multiple
 
-    # ------------------------------------------------------------------------ its quantities
-
     @property
     def q(self) -> list[FloatArray]:
         """q_k, the occupancy measure behind the policy, under a kernel of the confidence set."""
@@ -225,8 +221,6 @@ class RepsLearner(Learner):
         state, sets = self._now.state, self._sets
         scaled: FloatArray = state.enlargement * sets.radii(state.data)  # type: ignore[attr-defined]
         return scaled if state.data.version else None
-
-    # --------------------------------------------------------------------------- persistence
 
     def _tree(self, state: RepsState) -> dict[str, Any]:
         return {
