@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache, partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -25,6 +26,9 @@ import pandas as pd
 from advmdp import LinearMixtureMDP, make_adversary, make_learner, make_world, run
 from advmdp.adversaries import Adversary
 from advmdp.experiments.runner import Run
+from advmdp.learners.parts.experts import ExpertWeights
+from advmdp.learners.planner import with_losses
+from advmdp.learners.portfolio import Portfolio
 from advmdp.occupancy import forward
 
 TABLES = Path(__file__).parents[1] / "docs" / "study" / "tables"
@@ -47,6 +51,74 @@ RIVALS = {
     f"{TIGHT} x10": (TIGHT, {"eta": 10.0}),  # a multiple of the theorem's
 }
 PORTFOLIOS = {"portfolio": ("portfolio", {}), "portfolio, no premium": ("portfolio", {"premium": False})}
+MIXTURE = {"mixture, unproved": ("mixture", {})}
+SHARE = 1e-3
+
+
+class Hedge(NamedTuple):
+    """AdaHedge with a small fixed share, on losses that a model estimates."""
+
+    totals: np.ndarray
+    weights: np.ndarray
+    scale: float
+
+    def add(self, losses: np.ndarray) -> Hedge:
+        rate = min(1.0, np.log(losses.size) / max(self.scale, 1e-12))
+        least = losses.min()
+        mixed = least - np.log(self.weights @ np.exp(-rate * (losses - least))) / rate
+        scale = self.scale + max(0.0, float(self.weights @ losses - mixed))
+        totals = self.totals + losses
+        rate = min(1.0, np.log(losses.size) / max(scale, 1e-12))
+        weights = np.exp(-rate * (totals - totals.min()))
+        weights = (1.0 - SHARE) * weights / weights.sum() + SHARE / losses.size
+        return Hedge(totals, weights, scale)
+
+
+class Mixture(Portfolio):
+    """The same experts without the safe one, played as one Markov policy; nothing is proved about it.
+
+    It plays q = sum_i w_i q^i under the estimated kernel, and judges expert i by <q^i, m> + sum_visited q^i (l - m) /
+    (q + gamma), m the mean of what the experts predict: right only if the kernel is.
+    """
+
+    name = "mixture"
+
+    def _begin(self):
+        state = super()._begin()
+        count = len(state.policies) - 1
+        hedge = Hedge(np.zeros(count), np.full(count, 1.0 / count), float(self._layers.horizon))
+        return self._mixed(state._replace(meta=hedge))
+
+    def _mixed(self, state):
+        layers, kernel = self._layers, state.kernel.flat_kernel
+        own = np.empty((len(state.policies) - 1, layers.n_pairs))
+        for q, policy in zip(own, state.policies[1:], strict=True):
+            forward(*kernel, layers.size_array, layers.n_actions, policy, q)
+        q = state.meta.weights @ own
+        rows = q.reshape(-1, layers.n_actions)
+        mass = rows.sum(axis=1, keepdims=True)
+        spread = (state.meta.weights @ state.policies[1:]).reshape(rows.shape)
+        policy = np.where(mass > 1e-12, rows / np.maximum(mass, 1e-300), spread)
+        policy /= policy.sum(axis=1, keepdims=True)
+        self._own_q, self._q = own, q
+        return state._replace(policy=policy.ravel())
+
+    def _learn(self, state, episode):
+        pairs, losses, layers = episode.pairs, episode.losses, self._layers
+        predicted = state.meta.weights @ state.predictions.tables[self._uses]
+        gamma = np.sqrt(np.log(layers.n_actions) / (layers.n_pairs * (state.k + 1)))
+        seen = (losses - predicted[pairs]) / (self._q[pairs] + gamma)
+        hedge = state.meta.add(self._own_q @ predicted + self._own_q[:, pairs] @ seen)
+        learners = state.learners.add(pairs, losses, state.predictions.tables[self._uses[self._soft]], self._q)
+        kernel = state.kernel.add(episode.states, episode.actions)
+        first = self._drawn(
+            self._equal, state.base, kernel, with_losses(state.predictions, episode), learners, state.k + 1
+        )
+        return self._mixed(first._replace(meta=hedge))
+
+    @property
+    def _equal(self):
+        return ExpertWeights.empty(len(self.expert_names), self._layers.horizon)
 
 
 class Experts:
@@ -74,6 +146,8 @@ class Experts:
 
 
 def built(name, options, world, episodes, seed):
+    if name == "mixture":
+        return Mixture(world.model, seed=seed)
     options = dict(options)
     if "eta" in options:
         options["eta"] *= make_learner(name, world, episodes).step_size
@@ -301,11 +375,12 @@ def judge_cells(table: pd.DataFrame) -> None:
 
 
 def price(table: pd.DataFrame) -> None:
-    """Premium and certificate, by kind of losses."""
-    ours = table[table["learner"].isin(PORTFOLIOS)]
+    """Premium, certificate and the mixture without a proof, by kind of losses."""
+    ours = table[table["learner"].isin(PORTFOLIOS | MIXTURE)]
     columns = ["regret", "best expert", "excess", "certificate"]
     print(ours.groupby(["learner", "kind"], sort=False)[columns].mean().round(3).to_string())
-    by_cell = ours.groupby(["learner", "kind", "world"])[["excess", "certificate"]].mean()
+    proved = ours[ours["learner"].isin(PORTFOLIOS)]
+    by_cell = proved.groupby(["learner", "kind", "world"])[["excess", "certificate"]].mean()
     over = by_cell["excess"] - by_cell["certificate"]
     print(f"mean excess over mean certificate in {(over > 0).sum()} of {len(over)} cells, at most {over.max():.4f}")
 
@@ -352,7 +427,7 @@ def cost() -> None:
 def main(what: str) -> None:
     kinds = dict(KINDS)
     if what == "cells":
-        judge_cells(cells("cells", WORLDS, RIVALS | PORTFOLIOS))
+        judge_cells(cells("cells", WORLDS, RIVALS | PORTFOLIOS | MIXTURE))
     elif what == "layers":
         table = cells("layers", [f"{name}, per layer" for name in WORLDS], {"portfolio": ("portfolio", {})})
         judge_layers(table, pd.read_csv(TABLES / "portfolio-cells.csv"))
