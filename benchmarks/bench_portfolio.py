@@ -384,9 +384,7 @@ def price(table: pd.DataFrame) -> None:
     against = [name for name in proved if name.startswith("excess ")]
     by_cell = proved.groupby(["learner", "kind", "world"])[[*against, "certificate"]].mean()
     over = by_cell[against].max(axis=1) - by_cell["certificate"]
-    print(
-        f"mean excess above the mean certificate in {(over > 0).sum()} of {len(over)} cells, at most {over.max():.4f}"
-    )
+    print(f"mean excess above the certificate in {(over > 0).sum()} of {len(over)} cells, at most {over.max():.4f}")
 
 
 def judge_layers(table: pd.DataFrame, shared: pd.DataFrame) -> None:
