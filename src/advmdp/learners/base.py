@@ -488,8 +488,8 @@ class Learner(ABC):
             if watch.episodes != seen + logged:
                 raise ValueError(f"its evidence is of {watch.episodes} episodes")
         ledger = Ledger.restore(state["ledger"], self._layers, seen + skipped)
-        for late in (*ledger.waiting, *ledger.arrived):
-            self._check_late(late.weights)
+        for weights in [one.weights for one in ledger.waiting] + [one.weights for one in ledger.arrived]:
+            self._check_late(weights)
         now, last = self._restored(state, seen), None
         if state["last"] is not None:
             late = tuple(restored_late(saved, self._layers) for saved in state["last"]["late"])
