@@ -143,12 +143,17 @@ class Reference:
 
         self.safe_step(steps, rho[:, 0], mu)
         self.others(steps, mixed)
-        self.history.append((np.array(states), np.array(actions)))
-        self.set = self.new_set()
-        if self.mixture is not None:
-            self.mixture = self.mixture.add(np.array(states), np.array(actions))
+        self.observe([states], [actions])
         self.k += 1
         return rho
+
+    def observe(self, many_states, many_actions):
+        for states, actions in zip(np.array(many_states), np.array(many_actions), strict=True):
+            self.history.append((states, actions))
+            self.count(states, actions)
+            if self.mixture is not None:
+                self.mixture = self.mixture.add(states, actions)
+        self.set = self.new_set()
 
     def weighted(self, kernels, policies, w):
         return [[w[i] * q for q in self.occupancy(kernels, policy)] for i, policy in enumerate(policies)]
@@ -197,10 +202,13 @@ class Reference:
                     self.m[i][h][s, a] += rate * (loss - self.m[i][h][s, a])
         for h, s, a, loss in steps:
             self.visits[h][s, a] += not np.isnan(loss)
+
+    def count(self, states, actions):
         doubled = False
-        for h, s, a, _ in steps[:-1]:
-            self.counts[h][s, a, steps[h + 1][1]] += 1.0
-            doubled |= self.counts[h][s, a].sum() >= max(1.0, 2.0 * self.epoch_counts[h][s, a].sum())
+        for h in range(self.H - 1):
+            now, then = self.counts[h][states[h], actions[h]], self.epoch_counts[h][states[h], actions[h]]
+            now[states[h + 1]] += 1.0
+            doubled |= now.sum() >= max(1.0, 2.0 * then.sum())
         if doubled:
             self.epoch_counts = [table.copy() for table in self.counts]
 
