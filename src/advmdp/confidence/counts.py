@@ -41,7 +41,8 @@ class VisitCounts:
             counts = [float_array(table, name, ValueError) for table in tree[name]]
             if [table.shape for table in counts] != [table.shape for table in empty.transitions]:
                 raise ValueError(f"{name} have shapes {[table.shape for table in counts]}")
-            if not all((table >= 0.0).all() and (table == np.floor(table)).all() for table in counts):
+            # Nobody has counted further than floating-point numbers do.
+            if not all(((table >= 0.0) & (table == np.floor(table)) & (table < 2.0**53)).all() for table in counts):
                 raise ValueError(f"{name} are not counts")
             tables.append(tuple(counts))
         if not all((then <= now).all() for now, then in zip(*tables, strict=True)):
