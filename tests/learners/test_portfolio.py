@@ -160,6 +160,17 @@ def test_policies_of_one_s_own_are_experts():
     np.testing.assert_array_equal(learner._now.state.policies[-2:], [flat(list(policy)) for policy in OWN])
 
 
+def test_what_becomes_of_the_user_s_arrays_does_not_concern_it(tmp_path):
+    mine = [table.copy() for table in OWN[0]]
+    learner = make_learner("portfolio", WORLDS["tabular"], experts=[mine])
+    mine[0][:] = np.nan
+    learner.save(tmp_path / "learner.npz")
+    again = load_learner(tmp_path / "learner.npz")
+    flat = learner._layers.flatten(list(OWN[0]))
+    for one in (learner, again):
+        np.testing.assert_array_equal(one._now.state.policies[-1], flat)
+
+
 @pytest.mark.parametrize(
     ("experts", "message"),
     [
