@@ -102,13 +102,13 @@ def random_policy(layer_sizes: Sequence[int], n_actions: int, rng: np.random.Gen
     return layers.split(rows.ravel())
 
 
-def check_policy(layers: Layers, flat: FloatArray) -> None:
+def check_policy(layers: Layers, flat: FloatArray, what: str = "policy") -> None:
     """Raise InvalidMDPError, naming layer and state, unless a flat policy is a distribution everywhere."""
     pair = first_non_distribution(flat, layers.n_actions)
     if pair >= 0:
         row = flat[pair : pair + layers.n_actions]
         where = layers.name_pair(pair).rsplit(", action", 1)[0]
-        raise InvalidMDPError(f"policy, {where}: probabilities {row} should be non-negative and sum to 1")
+        raise InvalidMDPError(f"{what}, {where}: probabilities {row} should be non-negative and sum to 1")
 
 
 def _flat(kernels: Kernels) -> tuple[Layers, FloatArray, IntArray]:

@@ -106,3 +106,14 @@ def test_senseless_rules_are_refused(wrong):
 def test_forgetting_is_a_share():
     with pytest.raises(InvalidSpecError, match="forgetting"):
         forgetting(1.5)
+
+
+def test_late_losses_are_averaged_in_and_nothing_fades():
+    rules = [mean(), forgetting(0.5, decay=0.2), mean(doubt=0.5)]
+    before = Predictions.empty(rules, 4).add(np.array([0, 2]), np.array([0.8, 0.4]))
+    before = before.add(np.array([0, 2]), np.array([0.2, np.nan]))
+    after = before.add(np.array([0, 1]), np.array([np.nan, 0.6]), late=True)
+    np.testing.assert_array_equal(after.tables[:, [0, 2, 3]], before.tables[:, [0, 2, 3]])
+    np.testing.assert_allclose(after.tables[:, 1], 0.6)
+    np.testing.assert_array_equal(after.errors, before.errors)
+    np.testing.assert_array_equal(after.visits - before.visits, [0, 1, 0, 0])

@@ -10,6 +10,7 @@ import pytest
 
 from advmdp import (
     CorruptCheckpointError,
+    Episode,
     InvalidMDPError,
     LayeredMDP,
     TabularModel,
@@ -115,6 +116,61 @@ def test_what_slow_attacks_found_stays_refused(name, place, value, tmp_path):
     storage.write(tmp_path / "learner.npz", "learner", tree)
     with pytest.raises(CorruptCheckpointError, match=r"learner\.npz"):
         load_learner(tmp_path / "learner.npz")
+
+
+def first_entry(array, value):
+    changed = np.array(array)
+    changed.flat[0] = value
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "value"),
+    [
+        ("portfolio", ("meta", "seen"), -1.0),  # the next update divided by zero
+        ("portfolio", ("predictions", "tables"), 1.5),
+        ("portfolio", ("learners", "totals"), np.inf),
+        ("uob-reps", ("data", "transitions", 0), 1e300),  # squares overflowed
+        ("uob-reps", ("data", "at_epoch", 0), np.inf),
+        ("planner", ("predictions", "visits"), -1.0),
+        ("planner", ("kernel", "weights"), 2.0),
+    ],
+)
+def test_one_number_that_cannot_be_is_refused(name, place, value, tmp_path):
+    used_learner(name).save(tmp_path / "learner.npz")
+    tree = storage.read(tmp_path / "learner.npz", "learner")
+    home = tree["state"]
+    for key in place[:-1]:
+        home = home[key]
+    home[place[-1]] = first_entry(home[place[-1]], value)
+    storage.write(tmp_path / "learner.npz", "learner", tree)
+    with pytest.raises(CorruptCheckpointError, match=r"learner\.npz"):
+        load_learner(tmp_path / "learner.npz")
+
+
+@pytest.mark.parametrize("name", ["portfolio", "planner"])
+def test_a_fraction_of_a_transition_is_refused(name, tmp_path):
+    world = LayeredMDP(WORLD.kernels)
+    learner = make_learner(name, world)
+    learner.update(play(world, learner.policy, make_adversary("fixed", world, 10).losses(0), np.random.default_rng(0)))
+    learner.save(tmp_path / "learner.npz")
+    tree = storage.read(tmp_path / "learner.npz", "learner")
+    tree["state"]["kernel"]["counts"] = 0.5 * tree["state"]["kernel"]["counts"]
+    storage.write(tmp_path / "learner.npz", "learner", tree)
+    with pytest.raises(CorruptCheckpointError, match="counts should be integers"):
+        load_learner(tmp_path / "learner.npz")
+
+
+@pytest.mark.parametrize("name", ["portfolio", "planner", "vlsuob-reps-tight"])
+def test_spoiled_learners_that_wait_for_losses_are_refused_or_sound(name, tmp_path):
+    learner, rng = make_learner(name, WORLD, 10), np.random.default_rng(0)
+    losses = make_adversary("stochastic", WORLD, 10).losses(0)
+    for k in range(5):
+        told = play(WORLD, learner.policy, losses, rng)
+        learner.update(Episode(told.states, told.actions, told.losses if k % 2 else None))
+    learner.tell(0, [0.5, None, 0.25])
+    learner.save(tmp_path / "good.npz")
+    assert attack("learner", tmp_path / "good.npz", load_learner, use_learner, 60, 5, tmp_path) > 10
 
 
 @pytest.mark.slow

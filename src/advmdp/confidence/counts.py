@@ -41,7 +41,8 @@ class VisitCounts:
             counts = [float_array(table, name, ValueError) for table in tree[name]]
             if [table.shape for table in counts] != [table.shape for table in empty.transitions]:
                 raise ValueError(f"{name} have shapes {[table.shape for table in counts]}")
-            if not all((table >= 0.0).all() and (table == np.floor(table)).all() for table in counts):
+            # Nobody has counted further than floating-point numbers do.
+            if not all(((table >= 0.0) & (table == np.floor(table)) & (table < 2.0**53)).all() for table in counts):
                 raise ValueError(f"{name} are not counts")
             tables.append(tuple(counts))
         if not all((then <= now).all() for now, then in zip(*tables, strict=True)):
@@ -67,7 +68,8 @@ class BernsteinBoxes:
         S, A = self.layers.n_states, self.layers.n_actions
         if self.episodes is None:
             # For all numbers N of visits at once, failure zeta / (N (N + 1)) each, and N is at most that of episodes.
-            k = float(counts.transitions[0].sum()) if counts.transitions else 1.0
+            # That at the beginning of the epoch, like the frequencies: a set does not change before the next one.
+            k = float(counts.at_epoch[0].sum()) if counts.at_epoch else 1.0
             K = 2.0 * max(1.0, k) ** 2
         else:
             K = float(self.episodes + counts.logged)

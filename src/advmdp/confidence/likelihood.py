@@ -266,6 +266,8 @@ class TransitionCounts:
         counts = float_array(tree["counts"], "counts", ValueError)
         if counts.shape != self.counts.shape or not (np.isfinite(counts).all() and (counts >= 0.0).all()):
             raise ValueError(f"counts should be {self.counts.size} numbers >= 0")
+        if (counts != np.floor(counts)).any():
+            raise ValueError("counts should be integers")
         if self.possible.size and counts[~self.possible].any():
             raise ValueError("transitions were counted that the model rules out")
         flat = self.flat.copy()

@@ -357,12 +357,17 @@ class Learner(ABC):
             now, number = self._now, integer(index, "episode index", 0, InvalidEpisodeError)
             ledger, record, new = now.ledger.told(number, losses)
             if now.last is None or number != now.ledger.waiting[-1].number:
+                if self.feedback == "full" and loss_table is not None:
+                    raise InvalidEpisodeError(
+                        f"learner {self.name!r} cannot use the loss_table of episode {number} after the next update: "
+                        "tell the losses of its visited pairs alone"
+                    )
                 self._now = now._replace(ledger=ledger.arrive(record, new))
                 return
             if not (record.episode.complete or self.partial):
                 raise InvalidEpisodeError(f"learner {self.name!r} needs the loss of every visited pair, at once")
             before, episode = now.last[0], record.episode
-            if self.feedback == "full":
+            if self.feedback == "full" and (episode.later is None or loss_table is not None):
                 table = full_table(loss_table, self._layers, episode.pairs, episode.losses)
                 episode = episode._replace(loss_table=table)
             last = None if episode.later is None else (before, episode)
@@ -469,14 +474,26 @@ class Learner(ABC):
             if watch.episodes != seen + logged:
                 raise ValueError(f"its evidence is of {watch.episodes} episodes")
         ledger = Ledger.restore(state["ledger"], self._layers, seen + skipped)
+        for weights in [one.weights for one in ledger.waiting] + [one.weights for one in ledger.arrived]:
+            self._check_late(weights)
         now, last = self._restored(state, seen), None
         if state["last"] is not None:
             late = tuple(restored_late(saved, self._layers) for saved in state["last"]["late"])
+            for one in late:
+                self._check_late(one.weights)
             before = self._restored(state["last"], seen - 1) if self.partial else now
             last = before, ledger.waiting[-1].episode._replace(late=late)
         ledger = ledger if ledger.waiting or ledger.arrived else NOTHING_LATE
         self._now = Moment(now, watch, seen, skipped, logged, ledger, last)
         self._generator.bit_generator.state = state["random"]
+
+    def _check_late(self, weights: FloatArray) -> None:
+        """What was remembered of visited pairs has the shape that it would have of an episode played first."""
+        nowhere = np.zeros(self._layers.horizon, dtype=np.int64)
+        first = check_episode(Episode(nowhere, nowhere, np.full(nowhere.size, np.nan)), self._layers)
+        shape = self._weights(self._begin(), first).shape
+        if weights.shape != shape or not (weights >= 0.0).all():
+            raise ValueError(f"weights of shape {weights.shape} for late losses, should be {shape} numbers >= 0")
 
     def _restored(self, saved: dict[str, Any], seen: int) -> Any:
         policy = self._layers.flat_vector(saved["policy"], "policy")

@@ -35,7 +35,7 @@ def restored_count(tree: dict[str, Any]) -> int:
 def with_losses(predictions: Predictions, episode: CheckedEpisode) -> Predictions:
     """Predictions after the losses of an episode: of all pairs, or of visited ones, and those that came late."""
     for late in episode.late:
-        predictions = predictions.add(late.pairs, late.losses)
+        predictions = predictions.add(late.pairs, late.losses, late=True)
     if episode.loss_table is not None:
         return predictions.add(np.arange(episode.loss_table.size), episode.loss_table)
     return predictions.add(episode.pairs, episode.losses)

@@ -14,7 +14,7 @@ from advmdp.confidence.likelihood import MixtureWeights
 from advmdp.episodes import CheckedEpisode
 from advmdp.layered import FloatArray, IntArray, LinearMixtureModel
 from advmdp.learners.base import Learner
-from advmdp.learners.options import require
+from advmdp.learners.options import number, require
 from advmdp.learners.parts.experts import ExpertWeights
 from advmdp.learners.parts.planning import Learning, PlugInLearners, mixed_occupancy, plans
 from advmdp.learners.parts.predictors import Predictions, Predictor, forgetting, mean
@@ -47,7 +47,9 @@ class PortfolioOptions(FeedbackOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(isinstance(self.premium, bool), "premium", self.premium, "True or False")
-        require(0.0 < self.zeta < 1.0, "zeta", self.zeta, "a probability in (0, 1)")
+        require(number(self.zeta, 0.0) and self.zeta < 1.0, "zeta", self.zeta, "a probability in (0, 1)")
+        several = isinstance(self.experts, Sequence) and not isinstance(self.experts, str)
+        require(several, "experts", self.experts, "a list of policies")
 
 
 class PortfolioState(NamedTuple):
@@ -109,8 +111,9 @@ class Portfolio(Learner):
         o, layers, model = self.options, self._layers, self._problem
         mixture = isinstance(model, LinearMixtureModel)
         self.shares = mixture and (model.shared if o.shared is None else o.shared)
-        own = [self._own_policy(number, table) for number, table in enumerate(o.experts)]
+        own = [self._own_policy(place, table) for place, table in enumerate(o.experts)]
         self._own = np.array(own).reshape(-1, layers.n_pairs)
+        self.experts = [layers.split(row) for row in self._own]  # what is saved: nobody else's arrays
         #: Names of the experts, in the order of :attr:`weights`.
         self.expert_names: tuple[str, ...] = ("safe", *EXPERTS, *(f"own {i}" for i in range(len(self._own))))
         rules = tuple(dict.fromkeys(predictor for predictor, _ in EXPERTS.values()))
@@ -120,9 +123,9 @@ class Portfolio(Learner):
         self._uses = np.array([rules.index(predictor) for predictor, _ in EXPERTS.values()])
         self._safe = SafeBase(model, self.shares, o.zeta)
 
-    def _own_policy(self, number: int, table: Sequence[ArrayLike]) -> FloatArray:
-        flat = self._layers.flatten(table, f"experts[{number}]")
-        check_policy(self._layers, flat)
+    def _own_policy(self, place: int, table: Sequence[ArrayLike]) -> FloatArray:
+        flat = self._layers.flatten(table, f"experts[{place}]")
+        check_policy(self._layers, flat, f"experts[{place}]")
         return flat
 
     def _begin(self) -> PortfolioState:

@@ -168,6 +168,8 @@ class ExpertWeights:
             arrays[name] = array
         if not ((arrays["baselines"] >= 0.0).all() and (arrays["baselines"] <= 1.0).all()):
             raise ValueError("baselines should be in [0, 1]")
+        if not (arrays["seen"] >= 0.0).all():
+            raise ValueError("seen should be counts")
         scale = float(tree["scale"])
         if not self.first_scale <= scale < np.inf:
             raise ValueError(f"scale is {scale}, should be at least {self.first_scale}")
@@ -200,7 +202,7 @@ def posterior(weights: FloatArray, probabilities: FloatArray, rho: FloatArray) -
         if not total > 0.0:
             return h
         for i in range(count):
-            rho[h, i] /= total * weights[i]
+            rho[h, i] = rho[h, i] / (total * weights[i]) if weights[i] > 0.0 else 0.0
     return -1
 
 
@@ -251,7 +253,7 @@ def instability(shares: FloatArray, x: FloatArray, eta: float) -> float:
             if t <= LEAST_SHIFT:
                 total = np.inf
                 break
-            total += root * t * t / (eta * (1.0 + t))
+            total += root * t * (t / (1.0 + t)) / eta  # in this order nothing overflows
         least = min(least, total)
     return least
 

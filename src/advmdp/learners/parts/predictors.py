@@ -91,10 +91,17 @@ class Predictions:
         settings = np.array([(rule.window, rule.decay, rule.doubt) for rule in rules]).reshape(-1, 3)
         return cls(tuple(rules), settings, np.zeros((len(rules), n_pairs)), np.zeros(n_pairs), np.zeros(len(rules)))
 
-    def add(self, pairs: IntArray, losses: FloatArray) -> Self:
-        """With one more episode: its pairs (flat) and their losses; those that are NaN were not seen."""
+    def add(self, pairs: IntArray, losses: FloatArray, *, late: bool = False) -> Self:
+        """With one more episode: its pairs (flat) and their losses; those that are NaN were not seen.
+
+        Losses that come ``late`` are averaged in, and nothing fades: it did when their episode was added without them.
+        """
         tables, visits, errors = self.tables.copy(), self.visits.copy(), self.errors.copy()
-        learn_losses(self.settings, pairs, losses, tables, visits, errors)
+        settings = self.settings
+        if late:
+            settings = settings.copy()
+            settings[:, 1:] = 0.0
+        learn_losses(settings, pairs, losses, tables, visits, errors)
         return replace(self, tables=tables, visits=visits, errors=errors)
 
     def tree(self) -> dict[str, Any]:
