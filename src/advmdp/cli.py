@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.padding import Padding
@@ -308,7 +309,10 @@ def bounds_command(
     except InvalidSpecError as error:
         raise typer.BadParameter(str(error)) from error
     console = Console()
-    table = Table(title=f"regret bounds; the trivial one, H K, is {horizon * episodes:.2g}", title_justify="left")
+    title = f"regret bounds; the trivial one, H K, is {horizon * episodes:.2g}"
+    table = Table(
+        title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
+    )  # 80 columns, with long names
     for column in ("", "setting"):
         table.add_column(column, no_wrap=True)
     for column in ("order", "explicit", "from K"):
