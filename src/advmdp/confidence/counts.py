@@ -67,7 +67,8 @@ class BernsteinBoxes:
         S, A = self.layers.n_states, self.layers.n_actions
         if self.episodes is None:
             # For all numbers N of visits at once, failure zeta / (N (N + 1)) each, and N is at most that of episodes.
-            k = float(counts.transitions[0].sum()) if counts.transitions else 1.0
+            # Those before the epoch: the set is that of its beginning whenever it is made.
+            k = float(counts.at_epoch[0].sum()) if counts.at_epoch else 1.0
             K = 2.0 * max(1.0, k) ** 2
         else:
             K = float(self.episodes + counts.logged)
