@@ -338,7 +338,7 @@ def verify_command(
     seed: Annotated[int, typer.Option(min=0, metavar="N", help="Of the simulated data.")] = 0,
     quick: Annotated[bool, typer.Option("--quick", metavar="", help="At most 20 trials each.")] = False,
 ) -> None:
-    """Check every lemma of the paper on simulated data, each beside a control that must fail.
+    """Check every lemma of the paper and of docs/strong-learners.md, each beside a control that must fail.
 
     Where a printed statement is false, the corrected one is checked and a counterexample to the printed one is shown
     (E1, E2, ... are the numbers of docs/errata.md). Exit code 1 if a statement is violated, or if a check cannot fail.
