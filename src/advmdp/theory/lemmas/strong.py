@@ -10,7 +10,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import replace
-from math import log
+from functools import cached_property
+from math import log, sqrt
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -64,13 +65,29 @@ class Hasty(ExpertWeights):
         return replace(added, shares=tsallis(added.totals, 4.0 * added.step_size))
 
 
+class Uncapped(ExpertWeights):
+    """It subtracts the whole baselines, c = 1, whatever the weights are (not for use)."""
+
+    @cached_property
+    def centring(self) -> FloatArray:
+        return np.ones(self.totals.size)
+
+
 class HastyPortfolio(Portfolio):
     """With such weights (not for use)."""
+
+    meta_weights: type[ExpertWeights] = Hasty
 
     def _begin(self) -> PortfolioState:
         first = super()._begin()
         meta = first.meta
-        return first._replace(meta=Hasty.empty(meta.totals.size, meta.baselines.size, base=meta.base))
+        return first._replace(meta=self.meta_weights.empty(meta.totals.size, meta.baselines.size, base=meta.base))
+
+
+class UncappedPortfolio(HastyPortfolio):
+    """With those (not for use)."""
+
+    meta_weights = Uncapped
 
 
 def wrong_portfolio(rng: np.random.Generator, kind: type[Portfolio] = Portfolio) -> tuple[LinearMixtureMDP, Portfolio]:
@@ -93,6 +110,8 @@ class ExpertRun(NamedTuple):
 
     excess: FloatArray
     certificate: float
+    #: sum_k sum_j v_j^(3/2) x_j^2, of the estimates.
+    squares: float
 
 
 def expert_run(
@@ -100,7 +119,7 @@ def expert_run(
 ) -> ExpertRun:
     """sum_k (1 - mu_k) (<v_k, L_k> - L_{k,i}) of each expert i, L_k the true losses of experts, or the estimates."""
     layers = mdp.layers
-    excess = np.zeros(len(learner.expert_names))
+    excess, squares = np.zeros(len(learner.expert_names)), 0.0
     for k in range(episodes):
         state: PortfolioState = learner._now.state
         losses = against_the_leader(learner, rng)
@@ -111,9 +130,12 @@ def expert_run(
             checked = check_episode(episode, layers)
             rho = state.meta.posterior(state.policies[:, checked.pairs])
             of_experts = state.meta.estimates(rho, checked.losses)
+            squares += float(state.meta.shares**1.5 @ ((1.0 - state.meta.premium) * of_experts) ** 2)
         excess += (1.0 - state.meta.premium) * (state.meta.shares @ of_experts - of_experts)
         learner.update(episode)
-    return ExpertRun(excess, learner.certificate)
+        if not np.isfinite(learner.certificate):
+            break
+    return ExpertRun(excess, learner.certificate, squares)
 
 
 def _expert_estimates(markov: bool) -> Ratios:
@@ -147,6 +169,44 @@ def _expert_paths(kind: type[Portfolio], episodes: int = 60) -> Ratios:
     def ratios(rng: np.random.Generator, trials: int) -> FloatArray:
         runs = (expert_run(*wrong_portfolio(rng, kind), episodes, rng, true_losses=False) for _ in range(trials))
         return np.array([float(run.excess.max()) / run.certificate for run in runs])
+
+    return ratios
+
+
+def _certificates(kind: type[Portfolio], episodes: int = 60) -> Ratios:
+    """(Delta_K - H)^2 over 4 D sum_k V_k, on the path of a run."""
+
+    def ratios(rng: np.random.Generator, trials: int) -> FloatArray:
+        result = np.empty(trials)
+        for i in range(trials):
+            mdp, learner = wrong_portfolio(rng, kind)
+            run = expert_run(mdp, learner, episodes, rng, true_losses=False)
+            span = 2.0 * (sqrt(run.excess.size) - 1.0)
+            result[i] = (0.5 * (run.certificate - mdp.horizon)) ** 2 / (4.0 * span * run.squares)
+        return result
+
+    return ratios
+
+
+def _second_moments(whole: bool) -> Ratios:
+    """w_i E y_i^2 over H^2 (1 + w_i - w_i^2), for the expert with the largest ratio; or over H times that."""
+
+    def ratios(rng: np.random.Generator, trials: int) -> FloatArray:
+        result = np.empty(trials)
+        for i in range(trials):
+            mdp, learner = wrong_portfolio(rng)
+            expert_run(mdp, learner, int(rng.integers(30)), rng)
+            state: PortfolioState = learner._now.state
+            w, losses = state.meta.weights, rng.random(mdp.layers.n_pairs) ** 0.1
+            mean = np.zeros(w.size)
+            for episode, chance in trajectories(mdp):
+                probabilities = state.policies[:, episode.pairs]
+                likelihood = chance * float(w @ probabilities.prod(axis=1))
+                if likelihood > 0.0:
+                    rho = state.meta.posterior(probabilities)
+                    mean += likelihood * state.meta.estimates(rho, losses[episode.pairs]) ** 2
+            result[i] = (w * mean / (mdp.horizon ** (2 if whole else 1) * (1.0 + w - w**2))).max()
+        return result
 
     return ratios
 
@@ -439,6 +499,22 @@ CHECKS = (
         _expert_paths(Portfolio),
         "steps four times as large as the certificate believes",
         _expert_paths(HastyPortfolio),
+        20,
+    ),
+    Check(
+        "Experts: second moment",
+        "w_i E y_i^2 <= H^2 (1 + w_i - w_i^2) for every expert, by enumeration",
+        _second_moments(whole=True),
+        "H in place of H^2",
+        _second_moments(whole=False),
+        20,
+    ),
+    Check(
+        "Experts: size of the certificate",
+        "(Delta_K - H)^2 <= 4 D sum_k sum_j v_j^(3/2) x_j^2 on every path, losses built against the leader",
+        _certificates(Portfolio),
+        "baselines without their cap, c = 1",
+        _certificates(UncappedPortfolio),
         20,
     ),
     Check(
