@@ -386,6 +386,13 @@ def test_strong_bounds_are_sums_and_grow(name, size):
             function(**size, experts=1)
 
 
+@given(sizes())
+def test_the_conditional_entropy_costs_at_most_two_or_a_root_of_the_horizon(size):
+    late = {**size, "K": 10**15}
+    conditional, pairs = bounds.vlsuob_reps_tight_conditional(**late).value, bounds.vlsuob_reps_tight(**late).value
+    assert conditional <= max(2.0, sqrt(size["H"])) * pairs
+
+
 def test_sharing_pays_in_the_leading_term_and_entropy_costs_at_most_a_root_of_the_horizon():
     large = {**SIZES, "K": 10**12}
     assert bounds.vlsuob_reps_tight_shared(**large).value < bounds.vlsuob_reps_tight(**large).value
