@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.padding import Padding
@@ -308,7 +309,10 @@ def bounds_command(
     except InvalidSpecError as error:
         raise typer.BadParameter(str(error)) from error
     console = Console()
-    table = Table(title=f"regret bounds; the trivial one, H K, is {horizon * episodes:.2g}", title_justify="left")
+    title = f"regret bounds; the trivial one, H K, is {horizon * episodes:.2g}"
+    table = Table(
+        title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
+    )  # 80 columns, with long names
     for column in ("", "setting"):
         table.add_column(column, no_wrap=True)
     for column in ("order", "explicit", "from K"):
@@ -334,7 +338,7 @@ def verify_command(
     seed: Annotated[int, typer.Option(min=0, metavar="N", help="Of the simulated data.")] = 0,
     quick: Annotated[bool, typer.Option("--quick", metavar="", help="At most 20 trials each.")] = False,
 ) -> None:
-    """Check every lemma of the paper on simulated data, each beside a control that must fail.
+    """Check every lemma of the paper and of docs/strong-learners.md, each beside a control that must fail.
 
     Where a printed statement is false, the corrected one is checked and a counterexample to the printed one is shown
     (E1, E2, ... are the numbers of docs/errata.md). Exit code 1 if a statement is violated, or if a check cannot fail.

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advmdp import LinearMixtureMDP, LinearMixtureModel, occupancy, play
+from advmdp import LinearMixtureMDP, LinearMixtureModel, make_world, occupancy, play
+from advmdp.confidence.counts import BernsteinBoxes
 from advmdp.confidence.estimators import AllNextStates, EpochCounts, OneNextState
 from tests.strategies import generators, mixture_worlds
 
@@ -117,3 +118,17 @@ def test_epochs_begin_where_a_visited_pair_has_doubled(mdp, rng):
             np.testing.assert_array_equal(got[1], visits)
             np.testing.assert_allclose(got[0] * np.maximum(visits, 1)[..., None], then, atol=1e-12)
             assert now.sum() >= then.sum()
+
+
+def test_boxes_without_a_number_of_episodes_do_not_depend_on_when_they_are_made():
+    """A learner that is read from a file makes its set anew, in the middle of an epoch."""
+    world = make_world("random-mixture", layer_sizes=(1, 2, 2, 1), n_actions=2, dim=2, seed=0)
+    counts, rng = EpochCounts.empty(world.layer_sizes, world.n_actions), np.random.default_rng(0)
+    boxes, made = BernsteinBoxes(world.layers, None, 0.05), {}
+    for episode in history(world, rng, 1200):
+        counts = counts.add(episode.states, episode.actions)
+        made.setdefault(counts.epoch, boxes(counts))
+    assert counts.transitions[0].sum() > counts.at_epoch[0].sum()
+    for now, then in zip(boxes(counts).hull(), made[counts.epoch].hull(), strict=True):
+        for table, first in zip(now, then, strict=True):
+            np.testing.assert_array_equal(table, first)

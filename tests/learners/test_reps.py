@@ -23,6 +23,7 @@ from advmdp import (
 from advmdp.confidence import KnownKernels
 from advmdp.confidence.known import NothingKept
 from advmdp.episodes import play
+from advmdp.experiments.runner import proved_bound
 from advmdp.learners.options import StepOptions
 from advmdp.learners.parts.losses import UpperOccupancy
 from advmdp.learners.parts.steps import MirrorDescent
@@ -377,6 +378,28 @@ def test_the_proved_bound_stands_in_the_frame_where_it_is_proved():
     sizes = (TINY.n_states, TINY.n_actions, TINY.horizon, 50, TINY.dim, 0.05, TINY.bound)
     result = run(TINY, make_learner("vlsuob-reps", TINY, 50), adversary, 50)
     assert result.frame["bound"].iloc[-1] == bounds.vlsuob_reps(*sizes).value
+
+
+def test_a_variant_has_the_bound_of_its_own_row_or_none():
+    shared = make_world("random-mixture", layer_sizes=(1, 2, 2, 1), n_actions=2, dim=2, seed=0, shared=True)
+    table = TabularModel(shared.layer_sizes, shared.n_actions)
+    sizes = (shared.n_states, shared.n_actions, shared.horizon, 20, shared.dim, 0.05)
+    tight = "vlsuob-reps-tight"
+    cases = (
+        (tight, shared, {}, bounds.vlsuob_reps_tight(*sizes, shared.bound)),
+        (tight, shared, {"shared": True}, bounds.vlsuob_reps_tight_shared(*sizes)),
+        (tight, shared, {"entropy": "conditional"}, bounds.vlsuob_reps_tight_conditional(*sizes, shared.bound)),
+        (tight, shared, {"entropy": "conditional", "shared": True}, None),
+        ("vlsuob-reps", shared, {"entropy": "conditional"}, None),
+        (tight, shared, {"entropy": "triples", "geometry": "box"}, None),
+        ("portfolio", shared, {}, bounds.portfolio_shared(*sizes)),
+        ("portfolio", shared, {"shared": False}, bounds.portfolio(*sizes, shared.bound)),
+        ("portfolio", shared, {"premium": False}, None),
+        ("portfolio", table, {}, None),
+    )
+    for name, problem, options, bound in cases:
+        found = proved_bound(make_learner(name, problem, 20, **options), 20)
+        assert found == bound.value if bound is not None else np.isnan(found), (name, options)
 
 
 @pytest.mark.parametrize("name", ["vlsuob-reps", "vlsuob-reps-tight", "lsuob-reps"])

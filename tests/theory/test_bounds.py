@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from advmdp.confidence import radii
 from advmdp.errors import InvalidSpecError
+from advmdp.learners.parts.experts import premium
 from advmdp.theory import bounds
 
 SIZES = {"S": 13, "A": 3, "H": 4, "K": 10_000, "d": 3}
@@ -24,7 +25,12 @@ EXPLICIT = [
     "powers",
     "ucrl_vtr",
     "exp3_policies",
+    "vlsuob_reps_tight_conditional",
+    "vlsuob_reps_tight_shared",
+    "portfolio",
+    "portfolio_shared",
 ]
+STRONG = EXPLICIT[-4:]
 
 
 @st.composite
@@ -143,7 +149,9 @@ def test_a_constant_bound_would_be_noticed():
     """The explicit bounds follow sqrt(K), up to logarithms, in every term that should."""
     for name in EXPLICIT:
         function = getattr(bounds, name)
-        early, late = (function(**{**SIZES, "K": K}).value for K in (10**12, 10**14))
+        # The expected regret of the portfolio has a term zeta H K.
+        zeta = 1e-14 if name.startswith("portfolio") else 0.05
+        early, late = (function(**{**SIZES, "K": K}, zeta=zeta).value for K in (10**12, 10**14))
         assert 9.9 < late / early < 15.0, name
 
 
@@ -252,7 +260,7 @@ def test_table_holds_every_bound_once():
     table = bounds.table(**SIZES)
     assert len(table) == len(bounds.BOUNDS) == table["name"].nunique()
     explicit = table[table["explicit"]]
-    assert set(explicit["name"]) == {name.replace("_", "-") for name in EXPLICIT}
+    assert set(explicit["name"]) == {getattr(bounds, name)(**SIZES).name for name in EXPLICIT}
     assert explicit["vacuous until"].notna().all()
     assert table[~table["explicit"]]["vacuous until"].isna().all()
     assert (table["share of H K"] == table["value"] / (4 * 10_000)).all()
@@ -293,3 +301,105 @@ def test_uc_o_reps_by_hand():
     width = 2 * (2 * S * A + 8 * S * sqrt(A * K * confidence)) + 8 * (H - 1) * log(H / zeta)
     by_hand = {"REGRET": 1.5 * H * sqrt(K * divergence), "ERROR": H / 2 * width}
     assert dict(bounds.uc_o_reps(**SIZES, zeta=zeta).terms) == pytest.approx(by_hand, rel=1e-12)
+
+
+# ------------------------------------------------------------------- conditional entropy, shared weights, portfolio
+
+
+def test_conditional_entropy_by_hand():
+    """The result of docs/strong-learners.md, written out a second time and summed differently."""
+    S, A, H, K, d = SIZES.values()
+    zeta, B = 0.05, 1.5
+    n, L = (S - 1) * A, log(H / zeta)
+    eta, gamma = sqrt(2 * log(A) / (n * K)), sqrt(H * log(S * A / zeta) / (2 * n * K))
+    growth = d * log(1 + K * S / d)
+    beta = B + sqrt(log((H - 1) / zeta) + growth / 2)
+    widths = 4 * beta * S * sqrt(2 * H * S * K * growth) + 4 * S * (H - 1) + 8 * S * (H - 1) * L
+    steps = H * sqrt(2 * n * K * log(A)) + H**2 * eta / (4 * gamma) * L
+    luck = sqrt(2 * H * n * K * log(S * A / zeta)) + H * sqrt(K * log(1 / zeta) / 2)
+    bound = bounds.vlsuob_reps_tight_conditional(**SIZES, zeta=zeta, B=B)
+    assert bound.value == pytest.approx(widths + steps + luck, rel=1e-12)
+    assert dict(bound.terms)["REGRET"] == pytest.approx(steps, rel=1e-12)
+
+
+def test_shared_weights_by_hand():
+    S, _, H, K, d = SIZES.values()
+    zeta = 0.05
+    growth = d * log(1 + K * (H - 1))
+    beta = 1 + sqrt(log(1 / zeta) + growth / 2)  # one regression, weights of norm at most one
+    visited = 2 * beta * sqrt(2 * S * K * growth) + 2 * (H - 1) * (1 + growth / log(2))
+    error = H / 2 * (2 * visited + 8 * (H - 1) * log(H / zeta))
+    assert dict(bounds.vlsuob_reps_tight_shared(**SIZES).terms)["ERROR"] == pytest.approx(error, rel=1e-12)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_theorem_b_by_hand(shared):
+    S, A, H, K, d = SIZES.values()
+    zeta, n, M = 0.05, (S - 1) * A, 9
+    most = (2 + np.log2(K)) ** 2  # 1 / mu_K
+    if shared:
+        growth = d * log(1 + K * (H - 1))
+        beta = 1 + sqrt(log(1 / zeta) + growth / 2)
+        widths = 2 * beta * S * sqrt(2 * S * growth * K * most) + 2 * S * (H - 1) * (1 + most * growth / log(2))
+    else:
+        growth = d * log(1 + K * S / d)
+        beta = 1 + sqrt(log((H - 1) / zeta) + growth / 2)
+        widths = 2 * beta * S * sqrt(2 * H * S * growth * K * most) + 2 * S * (H - 1)
+    first, half = sqrt(H * n * log(A)), H * most / 2
+    by_hand = {
+        "EXPERTS": 2 * H * sqrt(10 * (M - 3) * K) + H,
+        "WIDTHS": widths,
+        "EXPLORATION": 2 * sqrt(most) * sqrt(n * K * log(A)),
+        "STEPS": 2 * half + 2 * sqrt((first - half) ** 2 + H**2 * n * log(A) * K * most) - first,
+        "FAILURE": zeta * H * K,
+    }
+    bound = (bounds.portfolio_shared if shared else bounds.portfolio)(**SIZES, experts=M)
+    assert dict(bound.terms) == pytest.approx(by_hand, rel=1e-12)
+    assert bound.holds == "expectation"
+    assert np.isnan(bounds.of_learner(bound.name, *SIZES.values(), oblivious=False))
+
+
+@given(st.integers(1, 10**5))
+def test_sums_over_premiums(K):
+    """What Theorem B takes for sum_k 1 / mu_k and n sum_k gamma_k / mu_k, with the premium that is paid."""
+    mu = np.array([premium(k) for k in range(1, min(K, 3000) + 1)])
+    k, root = np.arange(1, len(mu) + 1), 2 + np.log2(len(mu))
+    assert mu[0] == 0.25
+    assert (np.diff(mu) <= 0).all()
+    assert (1 / mu).sum() <= len(mu) * root**2 * (1 + 1e-12)
+    assert np.sqrt(1 / (mu * k)).sum() <= 2 * root * sqrt(len(mu)) * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("name", STRONG)
+@given(size=sizes())
+def test_strong_bounds_are_sums_and_grow(name, size):
+    function = getattr(bounds, name)
+    bound = function(**size)
+    assert bound.value == pytest.approx(sum(value for _, value in bound.terms), rel=1e-12)
+    assert all(value >= 0 for _, value in bound.terms)
+    for letter in ("S", "A", "K", "d"):
+        assert function(**{**size, letter: 2 * size[letter]}).value >= bound.value
+    assert function(**{**size, "zeta": 0.01, "K": 2}).holds
+    if name.startswith("portfolio"):
+        assert function(**size, experts=8).value > bound.value
+        with pytest.raises(InvalidSpecError, match="experts is 1"):
+            function(**size, experts=1)
+
+
+@given(sizes())
+def test_the_conditional_entropy_costs_at_most_two_or_a_root_of_the_horizon(size):
+    late = {**size, "K": 10**15}
+    conditional, pairs = bounds.vlsuob_reps_tight_conditional(**late).value, bounds.vlsuob_reps_tight(**late).value
+    assert conditional <= max(2.0, sqrt(size["H"])) * pairs
+
+
+def test_sharing_pays_in_the_leading_term_and_entropy_costs_at_most_a_root_of_the_horizon():
+    large = {**SIZES, "K": 10**12}
+    assert bounds.vlsuob_reps_tight_shared(**large).value < bounds.vlsuob_reps_tight(**large).value
+    assert bounds.portfolio_shared(**large).value < bounds.portfolio(**large).value
+    regrets = [
+        dict(f(**large).terms)["REGRET"] for f in (bounds.vlsuob_reps_tight_conditional, bounds.vlsuob_reps_tight)
+    ]
+    assert regrets[0] <= sqrt(large["H"]) * regrets[1]
+    # Smallest is about models that everybody has.
+    assert "shared" not in bounds.smallest(**large, explicit=True).name

@@ -51,6 +51,16 @@ def test_parts_add_up_to_the_regret_of_the_run(world, name, options):
         assert (frame[term] <= frame[f"{term} bound"]).all(), term
 
 
+def test_the_conditional_entropy_has_no_bound_on_its_regret_of_estimates(world):
+    """Its lemma is about the rows of the step, not about the q that the learner names; the others hold."""
+    result, watcher = watched(world, "vlsuob-reps-tight", {"entropy": "conditional"})
+    frame = watcher.frame
+    np.testing.assert_allclose(frame[list(TERMS)].sum(axis=1).iloc[-1], result.regret[-1], rtol=0, atol=1e-8)
+    assert frame["REGRET bound"].isna().all()
+    for term in ("ERROR", "BIAS-I", "BIAS-II"):
+        assert (frame[term] <= frame[f"{term} bound"]).all(), term
+
+
 def test_each_part_against_a_sum_episode_by_episode(world):
     """The recorder keeps sums only; here everything is kept, and each part is added up by its definition."""
     learner = make_learner("vlsuob-reps", world, EPISODES)

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from advmdp.theory import bounds
-from advmdp.theory.lemmas import CHECKS, Check, Refutation, coverage, runs, verify
+from advmdp.theory.lemmas import CHECKS, Check, Refutation, coverage, runs, strong, verify
 from advmdp.theory.lemmas.base import scaled
 from advmdp.theory.lemmas.geometry import bow_tie
 from advmdp.theory.lemmas.potential import potential_ratio
@@ -123,6 +125,47 @@ def test_the_theorem_is_vacuous_in_the_runs_as_its_check_says():
 
 def test_runs_for_the_controls_miss_the_truth():
     assert not any(record.covered for record in runs.records(11, 3, 0.02))
+
+
+def test_the_page_on_strong_learners_names_its_checks():
+    """Each by its own name, and no other."""
+    page = (Path(__file__).resolve().parents[2] / "docs" / "strong-learners.md").read_text(encoding="utf-8")
+    named = set(re.findall(r'"([A-Z][^"\n]+)"', re.sub(r"```.*?```", "", page, flags=re.DOTALL)))
+    assert named == {check.name for check in strong.CHECKS}
+
+
+def test_trajectories_of_a_policy_have_the_probabilities_of_its_occupancy_measure():
+    mdp = coverage.small_world(np.random.default_rng(0), strong.TINY)
+    policy = np.concatenate([np.tile([0.3, 0.7], n) for n in mdp.layer_sizes[:-1]])
+    seen = np.zeros(policy.size)
+    for episode, chance in strong.trajectories(mdp):
+        seen[episode.pairs] += chance * policy[episode.pairs].prod()
+    np.testing.assert_allclose(seen, strong.occupancies(mdp, policy[None])[0], atol=1e-14)
+
+
+def test_boxes_of_the_conditional_runs_contain_the_truth_and_are_not_nested():
+    rng = np.random.default_rng(1)
+    mdp = coverage.small_world(rng)
+    sets = [taken.played for taken in strong.conditional_run(mdp, rng, 20)]
+    assert all(found.contains(mdp.kernels) for found in sets)
+    lower, upper = ([found.hull()[side][1] for found in sets] for side in (0, 1))
+    inside = [(a >= b).all() and (c <= d).all() for b, a, d, c in zip(lower, lower[1:], upper, upper[1:], strict=False)]
+    assert not any(inside)
+    others = [taken.played for taken in strong.conditional_run(mdp, rng, 5, centre=coverage.small_world(rng))]
+    assert not any(found.contains(mdp.kernels) for found in others)
+
+
+def test_the_wrong_portfolio_is_wrong():
+    mdp, learner = strong.wrong_portfolio(np.random.default_rng(2))
+    assert learner.name == "portfolio"
+    assert np.abs(learner._problem.features[1] - mdp.model.features[1]).max() > 0.1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("check", strong.CHECKS, ids=lambda check: check.name)
+def test_strong_checks_with_other_seeds(check):
+    for seed in range(1, 6):
+        assert check.run(seed).holds
 
 
 @pytest.mark.slow

@@ -394,15 +394,22 @@ def proved_bound(learner: Learner, episodes: int, oblivious: bool = True) -> flo
         return own
     if learner.start is not None:  # it enters the bound: docs/learners.md
         return own
-    options = learner.get_params()
+    options, problem, name = learner.get_params(), learner._problem, learner.name
+    # Rows of their own: what is proved of the default says nothing of these.
+    variants = {"shared": learner.shares, "conditional": options.get("entropy") == "conditional"}
     # The failure probability is an argument of the bound, and the simplex of weights only makes sets smaller.
-    for name, default in learners.options(learner.name).items():
-        if name in options and name not in ("zeta", "simplex") and options[name] != default:
+    spoken_for = {"zeta", "simplex", "shared", *(("entropy",) if variants["conditional"] else ())}
+    for option, default in learners.options(name).items():
+        if option in options and option not in spoken_for and options[option] != default:
             return own
-    problem = learner._problem
+    mixture = getattr(problem, "simplex", False)
+    if not mixture and (learner.shares or name == "portfolio"):
+        return own  # worked out for mixtures of kernels only
     sizes = (problem.n_states, problem.n_actions, problem.horizon, episodes, getattr(problem, "dim", 1))
-    zeta, bound = options.get("zeta", 0.05), getattr(problem, "bound", 1.0)
-    return bounds.of_learner(learner.name, *sizes, zeta, bound, oblivious=oblivious)
+    # Shared are mixture weights, whose norm is at most one.
+    zeta, bound = options.get("zeta", 0.05), 1.0 if learner.shares else getattr(problem, "bound", 1.0)
+    name = ", ".join([name, *(variant for variant, chosen in variants.items() if chosen)])
+    return bounds.of_learner(name, *sizes, zeta, bound, oblivious=oblivious)
 
 
 def _checked_losses(adversary: Adversary, k: int) -> FloatArray:

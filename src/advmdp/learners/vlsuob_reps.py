@@ -33,7 +33,7 @@ class VlsuobReps(RepsLearner):
         ``"ellipsoid"`` (theta of each pair in the ellipsoid of Lemma 2) or ``"box"`` (each entry within its width).
     entropy
         ``"pairs"`` (the paper's), ``"triples"`` (of Jin et al.; with boxes) or ``"conditional"`` (of policies: one
-        backward pass, and a bound larger by at most sqrt(H)).
+        backward pass, and a bound that is larger by at most max(2, sqrt(H)) for large K).
     radius
         ``"paper"`` (Lemma 2 as printed), ``"paper-uniform"`` (valid for all episodes at once), ``"determinant"`` (the
         form of Lemma 1 that depends on the data) or ``"joint"`` (from joint sub-Gaussianity; needs constant ``lam``).

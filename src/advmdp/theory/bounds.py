@@ -5,7 +5,8 @@ in an episode, K episodes, d feature coordinates, zeta the failure probability o
 the norm of theta_h.
 
 A bound is *explicit* where a proof gives its constants; ``docs/theory.md`` derives those of the learners of
-linear mixtures.  Otherwise only the order is known, and the value is that order with constant one and without
+linear mixtures, and ``docs/strong-learners.md`` those of the conditional entropy, of shared weights and of the
+portfolio.  Otherwise only the order is known, and the value is that order with constant one and without
 logarithms: good for comparing growth, not for comparing with a measured regret.
 """
 
@@ -14,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from math import exp, inf, log, nan, sqrt
+from math import exp, inf, log, log2, nan, sqrt
 from typing import TYPE_CHECKING, Literal
 
 from advmdp import constants
@@ -51,7 +52,7 @@ class Bound:
     formula: str
     feedback: Feedback
     transition: Transition
-    #: "tabular" or "linear mixture".
+    #: "tabular", "linear mixture", or "shared mixture" where the weights must be the same in every layer.
     model: str
     #: Where it is proved.
     source: str
@@ -293,6 +294,126 @@ def lsuob_reps(
     order, formula = d * S**2 * sqrt(K) + sqrt(H * S * A * K), "d S^2 sqrt(K) + sqrt(H S A K)"
     source = f"{ZHAO}, Theorem 1; constants: docs/theory.md"
     return _sum_of("lsuob-reps", terms, order, formula, source, 5.0 * zeta)
+
+
+# ----------------------------------------------------------------------- conditional entropy, shared weights, portfolio
+
+
+def vlsuob_reps_tight_conditional(
+    S: int,
+    A: int,
+    H: int,
+    K: float,
+    d: int,
+    zeta: float = 0.05,
+    B: float = 1.0,
+    regularisation: float = 1.0,
+) -> Bound:
+    """``vlsuob-reps-tight`` with ``entropy="conditional"``; holds with probability 1 - 5 zeta.
+
+    PLAYED SIDE is sum_k (<q_k, l_k> - <q_, lhat_k>), in place of ERROR and BIAS-I; see docs/strong-learners.md.
+    """
+    _check_sizes(S, A, H, K, d, zeta, B)
+    information = d * log(1.0 + K * S / (d * regularisation))
+    log_determinant = information + d * log(regularisation)
+    largest = radii.joint(log_determinant, _regressed(H), d, regularisation, zeta, B)
+    width = expected_width(visited_width_all_states(largest, information, S, H, K), H, zeta, layers=H - 1)
+    n = (S - 1) * A
+    eta, gamma = constants.conditional_step(n, A, K), constants.conditional_exploration(n, S, A, H, K, zeta)
+    squares = H * second_moment(n, H, K, gamma, zeta)
+    terms = (
+        ("REGRET", mirror_descent(H * log(max(A, 2)), eta, squares)),
+        ("PLAYED SIDE", bias_one(2.0 * occupancy_difference(width, S), n, H, K, gamma, zeta)),
+        ("BIAS-II", bias_two(S * A, H, gamma, zeta)),
+    )
+    order, formula = d * sqrt(H * S**3 * K) + H * sqrt(S * A * K), "d sqrt(H S^3 K) + H sqrt(S A K)"
+    name = "vlsuob-reps-tight, conditional"
+    return _sum_of(name, terms, order, formula, "docs/strong-learners.md", 5.0 * zeta)
+
+
+def visited_width_shared(largest_radius: float, information: float, S: int, H: int, K: float) -> float:
+    """Bound on sum_k sum_m e_k at visited pairs, one regression for all layers.
+
+    Let y be the sum of the squared norms of all features of an episode.  Where y <= 1, Cauchy-Schwarz over layers,
+    sum_m e_k <= 2 beta sqrt(S y), and over episodes give 2 beta sqrt(2 S K information); there are at most
+    information / log 2 episodes with y > 1, which cost 2 per layer, as does the first one.
+    """
+    rare = 1.0 + information / log(2.0)
+    return 2.0 * max(1.0, largest_radius) * sqrt(2.0 * S * K * information) + 2.0 * (H - 1) * rare
+
+
+def _shared(H: int, K: float, d: int, zeta: float, B: float) -> tuple[float, float]:
+    """The largest radius, and a bound on the log det ratio: the features of a step have squared norms of sum d."""
+    information = d * log(1.0 + K * _regressed(H))
+    return radii.joint(information, 1, d, 1.0, zeta, B), information
+
+
+def vlsuob_reps_tight_shared(S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B: float = 1.0) -> Bound:
+    """``vlsuob-reps-tight`` with ``shared=True``, for mixtures of d kernels; holds with probability 1 - 5 zeta.
+
+    B bounds the norm of the mixture weights: 1 will do.
+    """
+    _check_sizes(S, A, H, K, d, zeta, B)
+    terms = _theorem(visited_width_shared(*_shared(H, K, d, zeta, B), S, H, K), S, A, H, K, zeta)
+    order, formula = d * sqrt(S**3 * K) + sqrt(H * S * A * K), "d sqrt(S^3 K) + sqrt(H S A K)"
+    name, source = "vlsuob-reps-tight, shared", "docs/strong-learners.md"
+    return _sum_of(name, terms, order, formula, source, 5.0 * zeta, model="shared mixture")
+
+
+def against_experts(experts: int, H: int, K: float) -> float:
+    """E[2 Delta_K] - Delta_0 <= H + 2 H sqrt(10 (M - sqrt M) K), whatever the kernel and the model: Theorem A."""
+    return H + 2.0 * H * sqrt(10.0 * (experts - sqrt(experts)) * K)
+
+
+def _portfolio(
+    name: str, width: float, S: int, A: int, H: int, K: float, zeta: float, experts: int, order: float, formula: str,
+    model: str,
+) -> Bound:  # fmt: skip
+    """Theorem B from the summed widths of the safe expert, all premiums bounded by the last."""
+    if not experts >= 2:
+        raise InvalidSpecError(f"experts is {experts}, should be at least 2")
+    root, n, log_actions = 2.0 + log2(K), (S - 1) * A, log(max(A, 2))
+    first, half_jump = sqrt(H * log_actions * n), 0.5 * H * root**2
+    squares = H**2 * n * log_actions * K * root**2
+    terms = (
+        ("EXPERTS", against_experts(experts, H, K)),
+        ("WIDTHS", S * width),
+        ("EXPLORATION", 2.0 * root * sqrt(n * K * log_actions)),
+        ("STEPS", 2.0 * half_jump + 2.0 * sqrt((first - half_jump) ** 2 + squares) - first),
+        ("FAILURE", zeta * H * K),
+    )
+    value, source = sum(value for _, value in terms), "docs/strong-learners.md, Theorem B"
+    setting: tuple[Feedback, Transition, str] = ("bandit", "unknown", model)
+    return Bound(name, value, True, order, formula, *setting, source, holds="expectation", terms=terms)
+
+
+def portfolio(
+    S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B: float = 1.0, *, experts: int = 7
+) -> Bound:
+    """Theorem B, against fixed policies, in expectation; M = ``experts``, the safe one and the user's own included.
+
+    The term zeta H K, for sets that miss the truth, is linear in K: the order is that of zeta = 1 / K.
+    """
+    _check_sizes(S, A, H, K, d, zeta, B)
+    information = d * log(1.0 + K * S / d)
+    largest = radii.joint(information, _regressed(H), d, 1.0, zeta, B)
+    width = visited_width_all_states(largest, information, S, H, K * (2.0 + log2(K)) ** 2)
+    order, formula = d * sqrt(H * S**3 * K) + H * sqrt(S * A * K), "d sqrt(H S^3 K) + H sqrt(S A K)"
+    return _portfolio("portfolio", width, S, A, H, K, zeta, experts, order, formula, "linear mixture")
+
+
+def portfolio_shared(
+    S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B: float = 1.0, *, experts: int = 7
+) -> Bound:
+    """The same for mixtures of d kernels whose weights are the same in every layer, B >= 1 a bound on their norm."""
+    _check_sizes(S, A, H, K, d, zeta, B)
+    largest, information = _shared(H, K, d, zeta, B)
+    most = (2.0 + log2(K)) ** 2
+    # An episode that is played by chance 1 / most counts most times: also the rare ones.
+    width = visited_width_shared(largest, information, S, H, K * most)
+    width += 2.0 * (H - 1) * (most - 1.0) * information / log(2.0)
+    order, formula = d * sqrt(S**3 * K) + H * sqrt(S * A * K), "d sqrt(S^3 K) + H sqrt(S A K)"
+    return _portfolio("portfolio, shared", width, S, A, H, K, zeta, experts, order, formula, "shared mixture")
 
 
 # ------------------------------------------------------------------------------------- other upper bounds
@@ -587,6 +708,10 @@ BOUNDS: tuple[BoundFunction, ...] = (
     o_reps_bandit,
     mdp_e,
     exp3_policies,
+    vlsuob_reps_tight_conditional,
+    vlsuob_reps_tight_shared,
+    portfolio,
+    portfolio_shared,
 )
 
 
@@ -649,7 +774,8 @@ def smallest(
 ) -> Bound:
     """The smallest upper bound of a setting with adversarial losses: by order, or by value among the explicit ones.
 
-    Bounds that need less feedback, or no knowledge of the transition, count as well.
+    Bounds that need less feedback, or no knowledge of the transition, count as well; those that need more of a model
+    (weights that are the same in every layer) do not.
     """
     candidates: Iterable[Bound] = (function(S, A, H, K, d, zeta, B) for function in BOUNDS)
     allowed = [
@@ -657,6 +783,7 @@ def smallest(
         for bound in candidates
         if bound.side == "upper"
         and bound.losses == "adversarial"
+        and bound.model != "shared mixture"
         and (feedback == "full" or bound.feedback == "bandit")
         and (transition == "known" or bound.transition == "unknown")
         and (bound.explicit or not explicit)

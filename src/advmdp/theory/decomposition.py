@@ -12,7 +12,8 @@ Everything is exact: it takes the true kernels, so it is for simulations.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from math import nan
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -73,7 +74,7 @@ class Decomposition:
         self._covered = True
         self._played = 0
         self._step_size = self._exploration = 0.0
-        self._entropy: bounds.Entropy = "pairs"
+        self._entropy = "pairs"
 
     def before(self, k: int, learner: Any, q: FloatArray, losses: FloatArray) -> None:
         """Remember what the update of episode k (from 0) will replace."""
@@ -138,7 +139,8 @@ class Decomposition:
         not their worst case, and hold on the event :attr:`covered`: ERROR and REGRET always, BIAS-II with
         probability 1 - zeta for all rows at once, BIAS-I with probability 1 - zeta for each row by itself (its
         concentration step is for a number of episodes fixed in advance).  They are NaN for a learner without
-        step size and exploration.
+        step size and exploration, and that of REGRET for the conditional entropy: what is proved of it speaks of
+        another measure than the learner's q (``docs/strong-learners.md``).
         """
         if not self._rows or self._played != self._logged[-1]:
             raise InvalidSpecError(
@@ -168,7 +170,9 @@ class Decomposition:
     def _bounds(self, second_moment: FloatArray, narrow: FloatArray, wide: FloatArray) -> dict[str, FloatArray]:
         layers, horizon, zeta = self._layers, self._layers.horizon, self._zeta
         eta, gamma = self._step_size or np.nan, self._exploration or np.nan
-        initial = bounds.initial_divergence(layers.sizes, layers.n_actions, self._entropy)
+        initial = nan
+        if self._entropy in ("pairs", "triples"):
+            initial = bounds.initial_divergence(layers.sizes, layers.n_actions, cast(bounds.Entropy, self._entropy))
         rows = list(zip(self._logged, second_moment, wide, strict=True))
         pairs = layers.n_pairs
         return {

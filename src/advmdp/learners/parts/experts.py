@@ -15,8 +15,8 @@ the expected loss of every expert in this episode, without bias, whatever the ke
 
 *Weights.*  v minimises <v, X> - (2 / eta) sum_j sqrt(v_j) over the simplex, X the sum of x = (1 - mu) y so far, with
 eta = D / Delta, D = 2 (sqrt(M) - 1), and Delta the sum of the steps' instabilities, which is observed.  Played is
-w = (1 - mu) v + mu e_b: a premium mu for the expert b that has a guarantee of its own.  ``docs/theory`` has the proof
-of what :attr:`ExpertWeights.certificate` says.
+w = (1 - mu) v + mu e_b: a premium mu for the expert b that has a guarantee of its own.  ``docs/strong-learners.md`` has
+the proof of what :attr:`ExpertWeights.certificate` says.
 """
 
 from __future__ import annotations
