@@ -15,8 +15,8 @@ the expected loss of every expert in this episode, without bias, whatever the ke
 
 *Weights.*  v minimises <v, X> - (2 / eta) sum_j sqrt(v_j) over the simplex, X the sum of x = (1 - mu) y so far, with
 eta = D / Delta, D = 2 (sqrt(M) - 1), and Delta the sum of the steps' instabilities, which is observed.  Played is
-w = (1 - mu) v + mu e_b: a premium mu for the expert b that has a guarantee of its own.  ``docs/theory`` has the proof
-of what :attr:`ExpertWeights.certificate` says.
+w = (1 - mu) v + mu e_b: a premium mu for the expert b that has a guarantee of its own.
+``docs/strong-learners.md`` has the proof of what :attr:`ExpertWeights.certificate` says.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ class ExpertWeights:
 
 
 def tsallis(totals: FloatArray, eta: float) -> FloatArray:
-    """The v >= 0 of sum one that minimises <v, X> - (2 / eta) sum_j sqrt(v_j)."""
+    """The v >= 0 of sum one that minimises <v, X> - (2 / eta) sum_j sqrt(v_j); X and v have shape ``(M,)``."""
     shares = np.empty(totals.size)
     tsallis_shares(totals, eta, shares)
     return shares
