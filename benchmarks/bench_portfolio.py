@@ -4,7 +4,7 @@
     python -m benchmarks.bench_portfolio layers     # the same worlds without the knowledge that weights are shared
     python -m benchmarks.bench_portfolio others     # worlds and problems that no issue names
     python -m benchmarks.bench_portfolio hostile    # losses made against planners, K = 1,000 to 16,000
-    python -m benchmarks.bench_portfolio cost       # an episode against one of `vlsuob-reps-tight`
+    python -m benchmarks.bench_portfolio [cost]     # an episode against one of `vlsuob-reps-tight`
     python -m benchmarks.bench_portfolio print      # the tables in docs/study/tables, judged
     python -m benchmarks.bench_portfolio pages      # the same for docs/learners/portfolio.md, from the tables there are
 
@@ -550,4 +550,4 @@ def main(what: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1] if len(sys.argv) > 1 else "")
+    main(sys.argv[1] if len(sys.argv) > 1 else "cost")
