@@ -4,14 +4,16 @@
     python -m benchmarks.bench_portfolio layers     # the same worlds without the knowledge that weights are shared
     python -m benchmarks.bench_portfolio others     # worlds and problems that no issue names
     python -m benchmarks.bench_portfolio hostile    # losses made against planners, K = 1,000 to 16,000
-    python -m benchmarks.bench_portfolio cost       # an episode against one of `vlsuob-reps-tight`
+    python -m benchmarks.bench_portfolio [cost]     # an episode against one of `vlsuob-reps-tight`
     python -m benchmarks.bench_portfolio print      # the tables in docs/study/tables, judged
+    python -m benchmarks.bench_portfolio pages      # the same for docs/learners/portfolio.md, from the tables there are
 
 Runs that are in a table already are not repeated (``--new`` begins afresh).  Regrets are exact, per episode.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -31,7 +33,9 @@ from advmdp.learners.planner import with_losses
 from advmdp.learners.portfolio import Portfolio
 from advmdp.occupancy import forward
 
-TABLES = Path(__file__).parents[1] / "docs" / "study" / "tables"
+DOCS = Path(__file__).parents[1] / "docs"
+TABLES, PAGE = DOCS / "study" / "tables", DOCS / "learners" / "portfolio.md"
+BLOCK = re.compile(r"(<!-- portfolio tables -->\n).*?(<!-- end -->)", re.DOTALL)
 EPISODES, SEEDS = 3000, range(5)
 WORLDS = ("grid", "frozen-lake", "river-swim", "routing", "inventory", "queue")
 KINDS = {
@@ -399,10 +403,7 @@ def judge_layers(table: pd.DataFrame, shared: pd.DataFrame) -> None:
 
 def judge_hostile(table: pd.DataFrame) -> None:
     wide = table.groupby(["losses", "learner", "episodes"], sort=False)["regret"].mean().unstack("episodes")
-    wide["exponent"] = [
-        np.polyfit(np.log(wide.columns.astype(float)), np.log(row), 1)[0] if (row > 0).all() else np.nan
-        for row in wide.to_numpy()
-    ]
+    wide["exponent"] = [exponent(wide.columns, row) for row in wide.to_numpy()]
     print(wide.round(2).to_string())
 
 
@@ -424,6 +425,169 @@ def cost() -> None:
         ours, theirs = (1e6 * np.median(times[label]) for label in runs)
         print(f"{name:12} portfolio {ours:6.0f} us  {TIGHT} {theirs:6.0f} us  ratio {ours / theirs:.2f} (2 asked)")
         assert ours <= 2.0 * theirs
+
+
+# ------------------------------------------------------------------------------------------ the page
+
+
+def pages() -> None:
+    """What the tables say, into the block of the page."""
+    text = PAGE.read_text(encoding="utf-8")
+    PAGE.write_text(BLOCK.sub(lambda found: found[1] + measured() + found[2], text), encoding="utf-8")
+
+
+def measured(folder: Path = TABLES) -> str:
+    """Everything that is known, as markdown; a table that is not there is left out."""
+    there = {
+        name: pd.read_csv(folder / f"portfolio-{name}.csv")
+        for name in ("cells", "layers", "others", "hostile")
+        if (folder / f"portfolio-{name}.csv").exists()
+    }
+    parts = []
+    if "cells" in there:
+        parts += [regrets(there["cells"]), saved(there["cells"]), premiums(there["cells"])]
+    if "cells" in there and "layers" in there:
+        parts.append(per_layer(there["layers"], there["cells"]))
+    if "others" in there:
+        head = f"Other problems (`others`): {seeds(there['others'])}.\n\n"
+        parts.append(head + table(by_world(there["others"], OTHERS), ["losses", "world"]))
+    if "hostile" in there:
+        parts.append(hostile(there["hostile"]))
+    return "".join(f"\n{part}\n" for part in parts) + ("\n" if parts else "")
+
+
+def table(frame: pd.DataFrame, index: list[str], digits: int = 2) -> str:
+    """A frame as a table of markdown; what is missing is a dash."""
+    rows = [[*(key if isinstance(key, tuple) else (key,)), *row] for key, row in frame.T.items()]
+    lines = ["| " + " | ".join([*index, *map(str, frame.columns)]) + " |"]
+    lines.append("|" + "---|" * len(index) + "--:|" * len(frame.columns))
+    for row in rows:
+        numbers = ["-" if pd.isna(value) else shown(value, digits) for value in row[len(index) :]]
+        lines.append("| " + " | ".join([*map(str, row[: len(index)]), *numbers]) + " |")
+    return "\n".join(lines)
+
+
+def shown(value, digits: int = 2) -> str:
+    """A number as it is printed, without a negative zero."""
+    return f"{round(float(value), digits) + 0.0:,.{digits}f}"
+
+
+def in_order(names, order) -> list:
+    """Those of the names that are there, as they are ordered elsewhere."""
+    return [name for name in order if name in set(names)]
+
+
+def by_world(rows: pd.DataFrame, worlds) -> pd.DataFrame:
+    """Mean regret per episode, a row per kind of losses and world, a column per learner."""
+    regret = means(rows)
+    keys = [
+        (kind, world)
+        for kind in KINDS
+        for world in in_order(regret.index.unique("world"), worlds)
+        if (kind, world) in regret.index
+    ]
+    learners = ["portfolio", *(name for name in RIVALS if name != "uniform"), "uniform"]
+    return regret.loc[keys, in_order(regret.columns, learners)]
+
+
+def seeds(rows: pd.DataFrame) -> str:
+    """How long, and how often."""
+    return f"{EPISODES:,} episodes, mean of {rows['seed'].nunique()} seeds"
+
+
+def regrets(rows: pd.DataFrame) -> str:
+    """Mean regret of everybody in every cell."""
+    head = (
+        f"Six worlds, five kinds of losses (`cells`): {seeds(rows)}. 0.98 and 0.9 are forgettings;\n"
+        "x10 is ten times the theorem's step size.\n\n"
+    )
+    return head + table(by_world(rows, WORLDS), ["losses", "world"])
+
+
+def saved(rows: pd.DataFrame) -> str:
+    """Shares of uniform play's regret that are saved, and the distance to the best rival."""
+    regret = by_world(rows, WORLDS).dropna()
+    span = regret["uniform"]
+    shares = (1.0 - regret.div(span, axis=0)).groupby("kind", sort=False).mean()[list(regret.columns[:-1])]
+    ours = 1.0 - regret["portfolio"] / span
+    least = ours.groupby("kind", sort=False).min()
+    shares.insert(1, "portfolio, least", least)
+    behind = (regret["portfolio"] - regret[list(RIVALS)].min(axis=1)) / span
+    worst = behind.idxmax()
+    return (
+        "Share of uniform play's regret that is saved, mean over worlds; above 1: better than every fixed policy.\n\n"
+        + table(shares, ["losses"])
+        + "\n\nThe portfolio loses at most a tenth of the span from uniform to best more than its best rival in\n"
+        f"{(behind <= 0.1).sum()} of {len(behind)} cells, and at most {shown(behind.max())} of that span ({worst[1]}, "
+        f"{worst[0]} losses). It is worse than uniform\nin {(regret['portfolio'] > span).sum()} cells."
+    )
+
+
+def premiums(rows: pd.DataFrame) -> str:
+    """What the guarantee costs, and whether the certificate holds."""
+    ours = rows[rows["learner"].isin(PORTFOLIOS)]
+    wide = ours.groupby(["kind", "learner"])["regret"].mean().unstack("learner")
+    with_premium = ours[ours["learner"] == "portfolio"].groupby("kind")
+    shown_columns = pd.DataFrame(
+        {
+            "portfolio": wide["portfolio"],
+            "without premium": wide.get("portfolio, no premium", np.nan),
+            "its best expert": with_premium["best expert"].mean(),
+            "most lost against one expert, but for the premium": with_premium["excess"].mean(),
+            "certificate": with_premium["certificate"].mean(),
+        }
+    )
+    cells = ours.groupby(["learner", "kind", "world"])[["excess", "certificate"]].mean().dropna()
+    over = cells["excess"] - cells["certificate"]
+    beyond = f", by {shown(over.max(), 4)} at most" if over.max() > 0.0 else ""
+    return (
+        "The price of the premium, per episode, mean over worlds.\n\n"
+        + table(shown_columns.loc[in_order(shown_columns.index, KINDS)], ["losses"], 3)
+        + f"\n\nMeans over seeds: more was lost than the certificate says in {(over > 0.0).sum()} of {len(over)} "
+        f"cells{beyond}."
+    )
+
+
+def per_layer(rows: pd.DataFrame, shared: pd.DataFrame) -> str:
+    """What it is worth to know that all layers have the same mixture weights."""
+    here = means(rows)["portfolio"].rename(index=lambda world: world.removesuffix(", per layer"), level="world")
+    there = means(shared).reindex(here.index)
+    frame = pd.DataFrame(
+        {"weights per layer": here, "shared weights": there["portfolio"], f"`{TIGHT}`": there[TIGHT]}
+    ).dropna()
+    better = (frame["weights per layer"] < frame[f"`{TIGHT}`"]).groupby("kind").agg(["sum", "size"])
+    frame = frame.groupby("kind").mean()
+    first, second, third = (frame[name] for name in frame.columns)
+    frame["of the gap"] = (third - first) / (third - second)
+    frame = frame.loc[in_order(frame.index, KINDS)]
+    return (
+        "The same worlds without the knowledge that all layers have the same mixture weights (`layers`). The gap is\n"
+        f"that from `{TIGHT}` to shared weights.\n\n" + table(frame, ["losses"])
+        + f"\n\nBetter than `{TIGHT}` in {better['sum'].sum()} of {better['size'].sum()} cells."
+    )  # fmt: skip
+
+
+def hostile(rows: pd.DataFrame) -> str:
+    """Losses made against planners: total regret by K, and its exponent."""
+    wide = rows.groupby(["losses", "learner", "episodes"])["regret"].mean().unstack("episodes")
+    wide = wide.loc[[(a, b) for a in HOSTILE for b in ("portfolio", "planner", "uniform") if (a, b) in wide.index]]
+    growth = [exponent(wide.columns, row) for row in wide.to_numpy()]
+    wide.columns = [f"K = {episodes:,}" for episodes in wide.columns]
+    lines = table(wide, ["losses", "learner"], 0).splitlines()
+    lines[0] += " exponent |"
+    lines[1] += "--:|"
+    for number, value in enumerate(growth):
+        lines[number + 2] += f" {'-' if np.isnan(value) else shown(value)} |"
+    count = rows["seed"].nunique()
+    head = f"Losses made against planners (`hostile`): regret after K episodes, mean of {count} seeds; K^exponent.\n\n"
+    return head + "\n".join(lines)
+
+
+def exponent(episodes, regret) -> float:
+    """b of regret ~ K^b by least squares in logarithms; NaN where a regret is not positive."""
+    if not (regret > 0.0).all() or len(regret) < 2:
+        return np.nan
+    return float(np.polyfit(np.log(np.asarray(episodes, dtype=float)), np.log(regret), 1)[0])
 
 
 def main(what: str) -> None:
@@ -456,9 +620,11 @@ def main(what: str) -> None:
         judge_layers(pd.read_csv(TABLES / "portfolio-layers.csv"), table)
         print(means(pd.read_csv(TABLES / "portfolio-others.csv")).round(3).to_string())
         judge_hostile(pd.read_csv(TABLES / "portfolio-hostile.csv"))
+    elif what == "pages":
+        pages()
     else:
         raise SystemExit(__doc__)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1] if len(sys.argv) > 1 else "")
+    main(sys.argv[1] if len(sys.argv) > 1 else "cost")

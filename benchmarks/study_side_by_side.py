@@ -1,6 +1,7 @@
 """Every registered learner on one small problem: docs/learners/side-by-side.md, and the table on each learner's page.
 
     python -m benchmarks.study_side_by_side          # a few minutes on one core
+    python -m benchmarks.study_side_by_side planner  # only the rows of the named learners
     python -m benchmarks.study_side_by_side --pages  # only copies the rows of side-by-side.md to the pages
 
 The problem is small enough for `exp3-policies`, which lists all policies.  Seeds pair the losses and the luck.
@@ -78,11 +79,12 @@ def write_pages(folder: Path = PAGES) -> list[Path]:
 
 def main() -> None:
     if "--pages" not in sys.argv[1:]:
-        rows = []
-        for name in learners.names():
-            rows.append(row(name))
-            print(rows[-1], flush=True)
-        (PAGES / "side-by-side.md").write_text(page(rows), encoding="utf-8")
+        file, named = PAGES / "side-by-side.md", sys.argv[1:]
+        rows = {match[1]: match[0] for match in ROW.finditer(file.read_text(encoding="utf-8"))} if named else {}
+        for name in named or learners.names():
+            rows[name] = row(name)
+            print(rows[name], flush=True)
+        file.write_text(page([rows[name] for name in sorted(rows)]), encoding="utf-8")
     for file in write_pages():
         print(file)
 

@@ -23,6 +23,7 @@ from scipy.stats import poisson, t
 
 import advmdp
 from advmdp.occupancy import best_policy, expected_loss, uniform_policy
+from advmdp.registry import learners
 
 PAGES = Path(__file__).resolve().parents[1] / "docs" / "guides"
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -34,7 +35,13 @@ COLOURS = {
     "vlsuob-reps-bank": "#009e73",
     "uob-reps": "#cc79a7",
     "planner": "#d55e00",
+    "portfolio": "#e69f00",
+    "plan of the first day": "#8c564b",
+    "shortest roads": "#8c564b",
 }
+#: Learners of the two cases.
+BAKERS = ("uob-reps", "vlsuob-reps-tight", "vlsuob-reps-bank", "planner", "portfolio")
+DRIVERS = ("vlsuob-reps-tight", "vlsuob-reps-anytime", "planner", "portfolio")
 
 
 def case(name: str) -> dict[str, Any]:
@@ -70,7 +77,9 @@ def expected_costs(bakery: dict[str, Any], shift: int, weights: np.ndarray) -> l
 
 
 def inventory(
-    shifts: int = 1500, seeds: int = 5, learners: Sequence[str] = ("uob-reps", "vlsuob-reps-tight", "vlsuob-reps-bank")
+    shifts: int = 1500,
+    seeds: int = 5,
+    names: Sequence[str] = BAKERS,
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Expected cost of every shift by way of running the shop (a row per seed), and log e-values of the model."""
     bakery = case("inventory")
@@ -89,13 +98,13 @@ def inventory(
     total = [a * (~later).sum() + b * later.sum() for a, b in zip(*regimes, strict=True)]
     costs = {
         "uniform": fixed(uniform_policy(world.layer_sizes, world.n_actions)),
-        "planner": fixed(plan),
+        "plan of the first day": fixed(plan),
         "best fixed policy": fixed(best_policy(world, total)[0]),
     }
-    for name in learners:
+    for name in names:
         costs[name] = np.empty((seeds, shifts))
         for seed in range(seeds):
-            learner = advmdp.make_learner(name, bakery["model"], shifts)
+            learner = advmdp.make_learner(name, bakery["model"], shifts, seed=seed)
             for k in range(shifts):
                 costs[name][seed, k] = expected_loss(world, learner.policy, regimes[int(later[k])])
                 bakery["operate"](learner, k + 1, seed)
@@ -116,7 +125,7 @@ def inventory(
 def routing(
     lorries: int = 1500,
     seeds: int = 5,
-    ways: Sequence[str] = ("uniform", "planner", "vlsuob-reps-tight", "vlsuob-reps-anytime"),
+    ways: Sequence[str] = ("uniform", "shortest roads", *DRIVERS),
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Minutes of every lorry by way of choosing roads (a row per seed), and the gap of every mirror step."""
     page = case("routing")
@@ -137,7 +146,8 @@ def routing(
         minutes[name] = np.empty((seeds, lorries))
         for seed in range(seeds):
             city = page["City"](seed)
-            learner = None if name == "planner" else advmdp.make_learner(name, page["model"], lorries)
+            plain = name == "shortest roads"
+            learner = None if plain else advmdp.make_learner(name, page["model"], lorries, seed=seed)
             for k in range(lorries):
                 places, asked, taken = city.drive(shortest if learner is None else learner.policy)
                 minutes[name][seed, k] = sum(taken)
@@ -158,6 +168,7 @@ def table(values: dict[str, np.ndarray], digits: int) -> str:
     third = length // 3
     parts = [slice(0, third), slice(third, None), slice(None)]
     heads = [f"first {third}", f"last {length - third}", "all"]
+    registered = learners.names()
     lines = ["| | " + " | ".join(heads) + " |", "|---|" + "--:|" * len(heads)]
     for name, rows in values.items():
         cells = []
@@ -167,7 +178,7 @@ def table(values: dict[str, np.ndarray], digits: int) -> str:
             if len(means) > 1:
                 half = float(t.ppf(0.975, len(means) - 1)) * means.std(ddof=1) / len(means) ** 0.5
                 cells[-1] += f" ± {half:.{digits}f}"
-        lines.append(f"| {f'`{name}`' if '-' in name or name == 'uniform' else name} | " + " | ".join(cells) + " |")
+        lines.append(f"| {f'`{name}`' if name in registered else name} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
@@ -176,7 +187,7 @@ def draw_over_time(axes: Any, values: dict[str, np.ndarray], window: int) -> Non
     for name, rows in values.items():
         sums = np.cumsum(np.hstack([np.zeros((len(rows), 1)), rows]), axis=1)
         averages = (sums[:, window:] - sums[:, :-window]) / window
-        keep = slice(None, None, 5)
+        keep = slice(None, None, 8)
         episodes = np.arange(window, rows.shape[1] + 1)[keep]
         axes.plot(episodes, averages.mean(axis=0)[keep], color=COLOURS[name], label=name, linewidth=1.5)
         if len(rows) > 1:

@@ -60,8 +60,8 @@ def test_the_cases_of_the_guides_can_be_drawn_from_their_pages(tmp_path):
 def test_the_tables_of_the_guides_are_those_that_the_script_prints():
     """Of the ways that learn nothing, which cost no time; the others are in the same tables."""
     script = example("guide_figures")
-    costs, _ = script.inventory(1500, learners=())
-    minutes, _ = script.routing(1500, ways=("uniform", "planner"))
+    costs, _ = script.inventory(1500, names=())
+    minutes, _ = script.routing(1500, ways=("uniform", "shortest roads"))
     for name, printed in {"inventory": script.table(costs, 3), "routing": script.table(minutes, 1)}.items():
         page = (EXAMPLES.parent / "docs" / "guides" / f"{name}.md").read_text(encoding="utf-8")
         for line in printed.splitlines():

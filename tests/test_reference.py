@@ -27,6 +27,7 @@ PACKAGES = (
 )
 MODULES = (
     "advmdp.confidence.counts",
+    "advmdp.confidence.likelihood",
     "advmdp.confidence.radii",
     "advmdp.confidence.regression",
     "advmdp.confidence.values",
@@ -34,7 +35,13 @@ MODULES = (
     "advmdp.errors",
     "advmdp.experiments.statistics",
     "advmdp.learners.options",
+    "advmdp.learners.parts.experts",
     "advmdp.learners.parts.losses",
+    "advmdp.learners.parts.planning",
+    "advmdp.learners.parts.predictors",
+    "advmdp.learners.parts.safe",
+    "advmdp.learners.planner",
+    "advmdp.learners.portfolio",
     "advmdp.learners.reps",
     "advmdp.registry",
     "advmdp.storage",

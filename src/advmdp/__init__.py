@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from advmdp import confidence, errors, occupancy
 from advmdp._lazy import lazy
+from advmdp._warm_up import warm_up
 from advmdp.adversaries import Adversary, make_adversary
 from advmdp.episodes import Episode, play
 from advmdp.errors import (
@@ -12,6 +13,7 @@ from advmdp.errors import (
     InvalidEpisodeError,
     InvalidMDPError,
     InvalidSpecError,
+    StoreBusyError,
 )
 from advmdp.layered import (
     LayeredMDP,
@@ -54,6 +56,7 @@ __all__ = [
     "RunResult",
     "Scene",
     "SolverError",
+    "StoreBusyError",
     "TabularModel",
     "confidence",
     "errors",
@@ -69,6 +72,7 @@ __all__ = [
     "register_natural_losses",
     "register_world",
     "run",
+    "warm_up",
 ]
 
 

@@ -55,7 +55,7 @@ def main(
 
     To begin with:
 
-    - `advmdp compare --quick` plays six learners, prints a table and writes a report;
+    - `advmdp compare --quick` plays eight learners, prints a table and writes a report;
     - `advmdp list` says which worlds, adversaries and learners there are, with their options;
     - `advmdp run SPEC` does an experiment of yours (docs/experiments.md), `advmdp resume DIR` goes on with it.
 
@@ -146,9 +146,10 @@ def compare_command(
     By default:
 
     - worlds random-mixture, frozen-lake and routing, with losses that are `switching`;
-    - learners vlsuob-reps, vlsuob-reps-tight, lsuob-reps, uob-reps, o-reps-bandit and uniform.
+    - learners portfolio (recommended), planner (what people do instead), vlsuob-reps, vlsuob-reps-tight, lsuob-reps,
+      uob-reps, o-reps-bandit and uniform.
 
-    Example: `advmdp compare --worlds grid,inventory --learners uniform,vlsuob-reps-tight --episodes 500`
+    Example: `advmdp compare --worlds grid,inventory --learners uniform,planner,portfolio --episodes 500`
     """
     from advmdp.experiments import Comparison, Store, run_spec
     from advmdp.experiments.compare import comparison_spec

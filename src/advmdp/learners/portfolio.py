@@ -38,7 +38,8 @@ NEVER = 1e300
 
 @dataclass(frozen=True, kw_only=True)
 class PortfolioOptions(FeedbackOptions):
-    """``experts``: policies of one's own; ``premium``: whether the safe expert has a share that it cannot lose."""
+    """``experts``: policies of one's own, each a list over layers of ``(S_h, A)``; ``premium``: whether the safe expert
+    has a share that it cannot lose; ``zeta``: failure probability of its sets."""
 
     experts: Sequence[Sequence[ArrayLike]] = ()
     premium: bool = True

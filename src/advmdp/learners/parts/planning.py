@@ -22,7 +22,7 @@ TIES = 1e-9
 
 
 def plans(layers: Layers, kernel: tuple[FloatArray, IntArray], tables: FloatArray, rates: FloatArray) -> FloatArray:
-    """A policy for every table of losses, ``(M, n_pairs)``: one exact backward pass each.
+    """A policy for every table of losses, flat, ``(M, n_pairs)``: one exact backward pass each.
 
     Where the rate eta is infinite the best one, V(s) = min_a x(s, a), x(s, a) = l(s, a) + sum_{s'} P(s' | s, a) V(s');
     else the soft one, which minimises <q, l> + (1 / eta) sum q ln(A pi):
