@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
 from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
@@ -319,8 +320,9 @@ def fill(name: str, keys: list[str], jobs: Iterator[tuple], work) -> pd.DataFram
     rows = old.to_dict("records")
     todo = [(key, job) for key, job in jobs if key not in done]
     workers = int(sys.argv[sys.argv.index("--workers") + 1]) if "--workers" in sys.argv else 2
-    with ProcessPoolExecutor(workers) as pool:
-        for number, row in enumerate(pool.map(partial(call, work), [job for _, job in todo])):
+    with ProcessPoolExecutor(workers) if workers > 1 else nullcontext() as pool:
+        results = (map if pool is None else pool.map)(partial(call, work), [job for _, job in todo])
+        for number, row in enumerate(results):
             rows.append(row)
             if number % 10 == 9 or number == len(todo) - 1:
                 table = pd.DataFrame(rows).sort_values(keys, key=lambda column: column.astype(str))

@@ -180,7 +180,7 @@ class ExpertWeights:
 
 
 def tsallis(totals: FloatArray, eta: float) -> FloatArray:
-    """The v >= 0 of sum one that minimises <v, X> - (2 / eta) sum_j sqrt(v_j)."""
+    """The v >= 0 of sum one that minimises <v, X> - (2 / eta) sum_j sqrt(v_j); X and v have shape ``(M,)``."""
     shares = np.empty(totals.size)
     tsallis_shares(totals, eta, shares)
     return shares
