@@ -112,6 +112,28 @@ def test_updates_after_logs_are_those_of_the_second_implementation(world):
     check_equal(learner, reference)
 
 
+def test_an_empty_set_is_enlarged_and_learning_goes_on():
+    """Reality is far from all mixtures of the model, and a long log says so: nothing explains it."""
+    rows = [[0.6, 0.4], [0.5, 0.5]]
+    bases = [[np.tile(row, (1, N_ACTIONS, 1)), np.ones((2, N_ACTIONS, 1))] for row in rows]
+    said = LinearMixtureMDP.from_kernels(bases, [0.5, 0.5])
+    reality = LayeredMDP([np.tile([0.05, 0.95], (1, N_ACTIONS, 1)), np.ones((2, N_ACTIONS, 1))])
+    learner = make_learner("portfolio", said, seed=1)
+    reference = Reference(said.model, shared=True)
+    rng = np.random.default_rng(0)
+    states = np.column_stack([np.zeros(600, dtype=int), rng.random(600) < 0.95])
+    actions = rng.integers(N_ACTIONS, size=(600, 2))
+    learner.observe_transitions(states, actions)
+    reference.observe(states, actions)
+    assert reference.ellipsoids().smallest_radius_multiple() > 1.0
+    assert len(learner.confidence_set.empty_pairs()) == 0
+    for k in range(10):
+        episode = told(reality, learner, k)
+        learner.update(episode)
+        reference.update(episode.states, episode.actions, episode.losses)
+        check_equal(learner, reference)
+
+
 def test_the_safe_share_is_the_premium():
     learner = played(WORLDS["shared"], 20)
     mu = 1.0 / (2.0 + np.log2(21)) ** 2

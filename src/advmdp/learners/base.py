@@ -351,7 +351,7 @@ class Learner(ABC):
         losses
             Losses in [0, 1]; where they were known already, NaN or the same again.
         loss_table
-            The whole table, for learners that need full information.
+            The whole table, for learners with full information; before the next update only.
         """
         with Exclusive(self):
             now, number = self._now, integer(index, "episode index", 0, InvalidEpisodeError)
