@@ -9,6 +9,7 @@ import numpy as np
 
 from advmdp._checks import integer
 from advmdp.confidence.likelihood import MixtureWeights, TransitionCounts
+from advmdp.confidence.regression import require_shared
 from advmdp.episodes import CheckedEpisode
 from advmdp.layered import FloatArray, IntArray, LinearMixtureModel, TabularModel
 from advmdp.learners.base import Learner
@@ -18,6 +19,13 @@ from advmdp.learners.parts.predictors import Predictions, forgetting
 from advmdp.registry import register_learner
 
 KernelEstimate = MixtureWeights | TransitionCounts
+
+
+def shares_weights(model: TabularModel, wanted: bool | None) -> bool:
+    """Whether the layers of a mixture share their weights: what the model says, unless less is wanted."""
+    if wanted and isinstance(model, LinearMixtureModel):
+        require_shared(model)
+    return isinstance(model, LinearMixtureModel) and model.shared and wanted is not False
 
 
 def kernel_estimate(model: TabularModel, shared: bool | None = None) -> KernelEstimate:
@@ -94,7 +102,7 @@ class Planner(Learner):
     forgetting
         What an older loss counts beside the next one seen at the same pair: 1 for the mean of all, 0 for the last.
     shared
-        Whether the mixture weights are the same in every layer; by default what the model says.
+        Whether to use that the mixture weights are the same in every layer; by default, if the model says so.
     feedback
         ``"full"``: to be shown the whole loss table after each episode.
     """
@@ -107,9 +115,7 @@ class Planner(Learner):
     options: PlannerOptions
 
     def _compose(self) -> None:
-        self.shares = isinstance(self._problem, LinearMixtureModel) and (
-            self._problem.shared if self.options.shared is None else self.options.shared
-        )
+        self.shares = shares_weights(self._problem, self.options.shared)
 
     def _begin(self) -> PlannerState:
         kernel = kernel_estimate(self._problem, self.shares)

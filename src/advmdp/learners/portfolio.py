@@ -12,14 +12,21 @@ from numpy.typing import ArrayLike
 from advmdp.confidence import ConfidenceSet
 from advmdp.confidence.likelihood import MixtureWeights
 from advmdp.episodes import CheckedEpisode
-from advmdp.layered import FloatArray, IntArray, LinearMixtureModel
+from advmdp.layered import FloatArray, IntArray
 from advmdp.learners.base import Learner
 from advmdp.learners.options import number, require
 from advmdp.learners.parts.experts import ExpertWeights
 from advmdp.learners.parts.planning import Learning, PlugInLearners, mixed_occupancy, plans
 from advmdp.learners.parts.predictors import Predictions, Predictor, forgetting, mean
 from advmdp.learners.parts.safe import SafeBase, SafeState
-from advmdp.learners.planner import FeedbackOptions, KernelEstimate, kernel_estimate, restored_count, with_losses
+from advmdp.learners.planner import (
+    FeedbackOptions,
+    KernelEstimate,
+    kernel_estimate,
+    restored_count,
+    shares_weights,
+    with_losses,
+)
 from advmdp.occupancy import check_policy
 from advmdp.registry import register_learner
 
@@ -94,7 +101,7 @@ class Portfolio(Learner):
         Whether the safe expert has the share mu = 1 / (2 + log2 k)^2 whatever happens.  Without it the bound against
         fixed policies does not hold; the one against experts does.
     shared
-        Whether the mixture weights are the same in every layer; by default what the model says.
+        Whether to use that the mixture weights are the same in every layer; by default, if the model says so.
     feedback
         ``"full"``: to be shown the whole loss table after each episode; its planners use it.
     zeta
@@ -110,8 +117,7 @@ class Portfolio(Learner):
 
     def _compose(self) -> None:
         o, layers, model = self.options, self._layers, self._problem
-        mixture = isinstance(model, LinearMixtureModel)
-        self.shares = mixture and (model.shared if o.shared is None else o.shared)
+        self.shares = shares_weights(model, o.shared)
         own = [self._own_policy(place, table) for place, table in enumerate(o.experts)]
         self._own = np.array(own).reshape(-1, layers.n_pairs)
         self.experts = [layers.split(row) for row in self._own]  # what is saved: nobody else's arrays
