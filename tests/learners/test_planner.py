@@ -161,11 +161,13 @@ def played_on(world, learner, start, stop, seed=0):
     return history
 
 
-def test_layers_share_their_weights_where_the_model_says_so_or_the_user():
+def test_layers_share_their_weights_where_the_model_says_so():
     assert make_learner("planner", SHARED).mixture_weights.shape == (1, 3)
     assert make_learner("planner", SHARED, shared=False).mixture_weights.shape == (2, 3)
     assert make_learner("planner", LAYERED).mixture_weights.shape == (2, 3)
-    assert make_learner("planner", LAYERED, shared=True).mixture_weights.shape == (1, 3)
+    for name in ("planner", "portfolio"):
+        with pytest.raises(InvalidSpecError, match="shared=True needs a model that says so"):
+            make_learner(name, LAYERED, shared=True)
 
 
 def test_without_a_mixture_it_counts_transitions():

@@ -21,6 +21,10 @@ ROUNDING = 1e-12
 """Sums of probabilities are compared with one up to this much, the error of adding a long row."""
 
 
+ENLARGEMENT = 1.01
+"""An empty set is enlarged to this much more than the smallest multiple of its radius that is not empty."""
+
+
 class ConfidenceSet(ABC):
     """A product of row sets, one per pair: kernels are lists over layers of ``(S_h, A, S_{h+1})``.
 
@@ -58,6 +62,13 @@ class ConfidenceSet(ABC):
     @abstractmethod
     def empty_pairs(self) -> NDArray[np.intp]:
         """Rows (layer, state, action) of reachable pairs whose row set is empty; shape (count, 3)."""
+
+    def enlarged_if_empty(self) -> tuple[Self, float]:
+        """Itself and 1; where a row set is empty, the set with a radius so much larger that none is, and the factor."""
+        multiple = self.smallest_radius_multiple()
+        if multiple <= 1.0:
+            return self, 1.0
+        return self.enlarged(ENLARGEMENT * multiple), ENLARGEMENT * multiple
 
     @abstractmethod
     def contains(self, kernels: Sequence[ArrayLike], tolerance: float = 1e-9) -> bool:

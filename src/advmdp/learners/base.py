@@ -97,6 +97,8 @@ class Learner(ABC):
     transition: ClassVar[Literal["known", "unknown"]] = "unknown"
     #: The least model that it needs.
     needs: ClassVar[type[TabularModel]] = TabularModel
+    #: Whether it uses that the model is a mixture, where it is one, though it can do without.
+    uses_mixture: ClassVar[bool] = False
     #: Whether its constants are made for a number of episodes, which must then be given.
     needs_episodes: ClassVar[bool] = True
     #: Whether it assumes that the weights of a mixture are the same in every layer.
@@ -169,7 +171,7 @@ class Learner(ABC):
         if wanted and not mixture:
             raise InvalidSpecError(f"watch=True tests a mixture model, and {self._problem!r} is none")
         if wanted is None:
-            wanted = mixture and issubclass(self.needs, LinearMixtureModel)
+            wanted = mixture and (self.uses_mixture or issubclass(self.needs, LinearMixtureModel))
         self.watch = bool(wanted)
         return MixtureEvidence.empty(model, self.shares) if wanted else None
 

@@ -111,6 +111,7 @@ class Planner(Learner):
     status = "no guarantee; weights against a conic solver, plans against enumeration; linear regret where it must be"
     needs_episodes = False
     partial = True
+    uses_mixture = True
     Options = PlannerOptions
     options: PlannerOptions
 

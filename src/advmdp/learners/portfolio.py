@@ -112,6 +112,7 @@ class Portfolio(Learner):
     status = "estimates by enumeration, certificate on random sequences, updates against plain numpy"
     needs_episodes = False
     partial = True
+    uses_mixture = True
     Options = PortfolioOptions
     options: PortfolioOptions
 

@@ -16,9 +16,6 @@ from advmdp.episodes import CheckedEpisode
 from advmdp.layered import FloatArray, IntArray
 from advmdp.learners.base import Learner
 
-#: An empty set is enlarged to this much more than the smallest multiple of its radius that is not empty.
-ENLARGEMENT = 1.01
-
 
 class Estimator(Protocol):
     """What is kept of the transitions: values with a ``version`` that changes when the set does.
@@ -136,7 +133,7 @@ class RepsLearner(Learner):
         """After the step over the set of these data."""
         confidence_set, enlargement, empty = state.set, state.enlargement, 0
         if data.version != state.data.version:
-            confidence_set, enlargement = self._set_of(data)
+            confidence_set, enlargement = self._sets(data).enlarged_if_empty()
             empty = int(enlargement > 1.0)
         over = state.set if self._step.over_played_set else confidence_set
         step = self._step.advance(state.step, over, estimate, state.k)
@@ -165,14 +162,6 @@ class RepsLearner(Learner):
         """All kernels."""
         shapes = [(n, self._layers.n_actions, m) for n, m in itertools.pairwise(self._layers.sizes)]
         return BoxSet([np.zeros(shape) for shape in shapes], [np.ones(shape) for shape in shapes])
-
-    def _set_of(self, data: Any) -> tuple[ConfidenceSet, float]:
-        """The set of these data, and the factor by which it was enlarged: 1 unless it was empty."""
-        confidence_set = self._sets(data)
-        multiple = confidence_set.smallest_radius_multiple()
-        if multiple <= 1.0:
-            return confidence_set, 1.0
-        return confidence_set.enlarged(ENLARGEMENT * multiple), ENLARGEMENT * multiple
 
     @property
     def q(self) -> list[FloatArray]:
@@ -237,7 +226,7 @@ class RepsLearner(Learner):
         data = self._estimator.restore(tree["data"])
         estimate = self._layers.flat_vector(tree["loss_estimate"], "loss_estimate")
         first = self._begin()
-        found = (first.set, 1.0) if data.version == first.data.version else self._set_of(data)
+        found = (first.set, 1.0) if data.version == first.data.version else self._sets(data).enlarged_if_empty()
         if not tree["gaps"] >= 0.0:
             raise ValueError(f"gaps is {tree['gaps']!r}, should be a number >= 0")
         k, empty, floored = (integer(tree[name], name, 0, ValueError) for name in ("k", "empty_sets", "floored"))

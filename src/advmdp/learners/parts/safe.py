@@ -100,9 +100,8 @@ class SafeBase:
     def _set(self, data: Any, before: SafeState | None) -> ConfidenceSet:
         if before is not None and data.version == before.data.version:
             return before.set
-        found: ConfidenceSet = self.sets(data)
-        multiple = found.smallest_radius_multiple()
-        return found if multiple <= 1.0 else found.enlarged(1.01 * multiple)
+        found: ConfidenceSet = self.sets(data).enlarged_if_empty()[0]
+        return found
 
     def tree(self, state: SafeState) -> dict[str, Any]:
         """For a checkpoint."""
