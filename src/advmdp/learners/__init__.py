@@ -29,3 +29,5 @@ from advmdp.learners.uob_reps import UobReps as UobReps
 from advmdp.learners.vlsuob_reps import VlsuobReps as VlsuobReps
 from advmdp.learners.vlsuob_reps import VlsuobRepsTight as VlsuobRepsTight
 from advmdp.registry import learners as learners
+
+__all__ = sorted(name for name, value in globals().items() if isinstance(value, type) or name.endswith("_learner"))

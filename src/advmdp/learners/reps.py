@@ -18,31 +18,41 @@ from advmdp.learners.base import Learner
 
 
 class Estimator(Protocol):
-    """What is kept of the transitions: values with a ``version`` that changes when the set does.
+    """What is kept of the transitions: values with a ``version`` that changes when the set does."""
 
-    ``empty`` is the one before the first episode; ``tree`` and ``restore`` (or ValueError) are for checkpoints.
-    """
+    def empty(self) -> Any:
+        """Before the first episode."""
 
-    def empty(self) -> Any: ...
-    def add(self, data: Any, states: IntArray, actions: IntArray, logged: bool = False) -> Any: ...
-    def tree(self, data: Any) -> dict[str, Any]: ...
-    def restore(self, tree: dict[str, Any]) -> Any: ...
+    def add(self, data: Any, states: IntArray, actions: IntArray, logged: bool = False) -> Any:
+        """With one more episode, played or read in a log: states and actions ``(H,)``."""
+
+    def tree(self, data: Any) -> dict[str, Any]:
+        """For a checkpoint."""
+
+    def restore(self, tree: dict[str, Any]) -> Any:
+        """The inverse of :meth:`tree`, or ValueError."""
 
 
 class Step(Protocol):
-    """How the occupancy measure moves: values with ``policy``, ``last`` (the solver's step) and ``gap``.
-
-    ``start`` is q_1, ``advance`` leads from q_k to q_{k+1}, ``occupancy`` is the measure behind the policy, flat.
-    """
+    """How the occupancy measure moves: values with ``policy``, ``last`` (the solver's step) and ``gap``."""
 
     #: Whether the step is over the set that the episode was played with, and not the one that it gave.
     over_played_set: bool
 
-    def start(self) -> Any: ...
-    def advance(self, state: Any, confidence_set: ConfidenceSet, estimate: FloatArray, k: int) -> Any: ...
-    def occupancy(self, state: Any, confidence_set: ConfidenceSet) -> FloatArray: ...
-    def tree(self, state: Any) -> dict[str, Any]: ...
-    def restore(self, tree: dict[str, Any]) -> Any: ...
+    def start(self) -> Any:
+        """q_1."""
+
+    def advance(self, state: Any, confidence_set: ConfidenceSet, estimate: FloatArray, k: int) -> Any:
+        """From q_k to q_{k+1}, with a flat estimate of shape ``(n_pairs,)``."""
+
+    def occupancy(self, state: Any, confidence_set: ConfidenceSet) -> FloatArray:
+        """The occupancy measure behind the policy, flat."""
+
+    def tree(self, state: Any) -> dict[str, Any]:
+        """For a checkpoint."""
+
+    def restore(self, tree: dict[str, Any]) -> Any:
+        """The inverse of :meth:`tree`, or ValueError."""
 
 
 class Parts(NamedTuple):
