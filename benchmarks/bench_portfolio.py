@@ -229,17 +229,15 @@ def machine(states=6, horizon=15):
     return LinearMixtureMDP.from_kernels(kernels, [0.2, 0.5, 0.3])
 
 
-def mixture(seed, sizes=(1, 6, 6, 6, 6, 1), n_actions=4, dim=3):
-    return make_world("random-mixture", layer_sizes=sizes, n_actions=n_actions, dim=dim, seed=seed, shared=True)
+def mixture():
+    """Six states a layer, drawn at random."""
+    return make_world("random-mixture", layer_sizes=(1, 6, 6, 6, 6, 1), n_actions=4, dim=3, seed=7, shared=True)
 
 
 OTHERS = {
     "chain": chain,
     "machine": machine,
-    "mixture 7": partial(mixture, 7),
-    "mixture 8, wide": partial(mixture, 8, (1, 20, 20, 20, 1), 6, 5),
-    "bow-tie": partial(make_world, "bow-tie"),
-    "hard": partial(make_world, "hard"),
+    "random mixture": mixture,
 }
 WORLD_MAKERS = (
     {name: partial(make_world, name) for name in WORLDS}
@@ -603,8 +601,7 @@ def main(what: str) -> None:
         kinds.pop("natural")
         learners = {name: RIVALS[name] for name in ("uniform", "planner", "planner 0.9", TIGHT)} | PORTFOLIOS
         learners.pop("portfolio, no premium")
-        names = [name for name in OTHERS if name not in ("bow-tie", "hard")]
-        print(means(cells("others", names, learners, kinds)).round(3).to_string())
+        print(means(cells("others", OTHERS, learners, kinds)).round(3).to_string())
     elif what == "hostile":
         jobs = (
             ((losses, label, episodes, seed), (losses, label, episodes, seed))
