@@ -20,13 +20,21 @@ def episodes(learner, count, seed=0):
         yield play(WORLD, learner.policy, adversary.losses(k), rng, index=k)
 
 
-def fail_once(monkeypatch, at):
-    """The real mirror step, asked for an impossible accuracy at one call: its own failure path is what runs."""
+def fail_once(monkeypatch, at, gap=np.inf):
+    """The real mirror step, asked for an impossible accuracy at one call: its own failure path is what runs.
+
+    The gap that it reports is made infinite, as if no certified step had been found, or what is given.
+    """
     calls = []
 
     def step(*args, **options):
         calls.append(1)
-        return mirror_descent_step(*args, **options, **({"tolerance": 1e-300} if len(calls) == at else {}))
+        if len(calls) != at:
+            return mirror_descent_step(*args, **options)
+        with pytest.raises(SolverError) as caught:
+            mirror_descent_step(*args, **options, tolerance=1e-300)
+        caught.value.gap = gap
+        raise caught.value
 
     monkeypatch.setattr(steps, "mirror_descent_step", step)
 
@@ -48,6 +56,20 @@ def test_a_failed_step_changes_nothing_and_may_be_tried_again(name, monkeypatch)
     assert failures == 1
     for a, b in zip(undisturbed.policy, disturbed.policy, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("name", ["vlsuob-reps-tight", "uob-reps", "vlsuob-reps-bank"])
+def test_a_step_that_misses_its_tolerance_is_taken_with_its_gap(name, monkeypatch):
+    undisturbed, disturbed = (make_learner(name, WORLD, 100) for _ in range(2))
+    for episode in episodes(undisturbed, 8):
+        undisturbed.update(episode)
+    fail_once(monkeypatch, at=5, gap=3e-7)
+    for episode in episodes(disturbed, 8):
+        disturbed.update(episode)
+    assert disturbed.episodes_seen == 8
+    assert disturbed.certificate < undisturbed.certificate + 6e-7 + 1e-7
+    for a, b in zip(undisturbed.policy, disturbed.policy, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-3)
 
 
 def test_a_failed_step_can_be_skipped(monkeypatch):

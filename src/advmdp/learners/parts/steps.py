@@ -21,9 +21,11 @@ from advmdp.learners.options import Entropy
 from advmdp.occupancy import check_policy, condition, occupancy_measure
 from advmdp.solvers import MirrorStep, mirror_descent_step
 from advmdp.solvers.conditional import ConditionalStep, conditional_step
-from advmdp.solvers.mirror import restored_warm
+from advmdp.solvers.mirror import SolverError, restored_warm
 from advmdp.solvers.repeated import FlatStep, RepeatedStep
 
+#: A step that the solver certifies with a gap above its tolerance, and at most this, is taken all the same.
+LARGEST_GAP = 1e-4
 #: The share of the usual start that a start policy is mixed with.
 START_SHARE = 0.1
 
@@ -112,10 +114,15 @@ class MirrorDescent(OccupancyStep):
 
     def advance(self, state: Descent, confidence_set: ConfidenceSet, estimate: FloatArray, k: int) -> Descent:
         """From q_k to q_{k+1}."""
-        step = mirror_descent_step(
-            confidence_set, None, estimate, self.eta(k), log_q=state.log_q, entropy=self.entropy,
-            kernels=state.kernels, warm=state.warm,
-        )  # fmt: skip
+        options: dict[str, Any] = {"log_q": state.log_q, "entropy": self.entropy, "kernels": state.kernels}
+        try:
+            step = mirror_descent_step(confidence_set, None, estimate, self.eta(k), warm=state.warm, **options)
+        except SolverError as error:
+            if not error.gap <= LARGEST_GAP:
+                raise
+            # A certified step is worth its gap, which the learner's certificate counts: no episode is lost to it.
+            looser = 2.0 * error.gap
+            step = mirror_descent_step(confidence_set, None, estimate, self.eta(k), tolerance=looser, **options)
         log_q = step.flat.log_q
         policy = policy_of(log_q, self.problem.n_actions)
         return Descent(log_q, policy, step.kernels if self.entropy == "triples" else None, step.warm, step)
