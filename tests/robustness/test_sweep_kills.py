@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 
 import numpy as np
 import pandas as pd
@@ -50,7 +51,8 @@ def uninterrupted(tmp_path_factory):
 def killed_again_and_again(folder, out, kills, rng):
     """Start, wait for the first sign of work, kill the whole process group a random while later, look at what is there.
 
-    Returns how many cells were finished, and how many had a checkpoint, after each kill.
+    The first kill comes as soon as there is a checkpoint, so that one at least finds one.  Returns how many cells were
+    finished, and how many had a checkpoint, after each kill.
     """
     finished, checkpoints = [], []
     while len(finished) < kills:
@@ -61,9 +63,9 @@ def killed_again_and_again(folder, out, kills, rng):
         )
         before = signs_of_work(out)
         child = subprocess.Popen(start, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-        while child.poll() is None and signs_of_work(out) == before:
+        while child.poll() is None and (signs_of_work(out) == before or not (finished or checkpointed(out))):
             time.sleep(0.005)
-        time.sleep(rng.uniform(0.0, 0.4))
+        time.sleep(rng.uniform(0.0, 0.4) if finished else 0.0)
         if child.poll() is None:
             os.killpg(child.pid, signal.SIGKILL)
         if child.wait() != -signal.SIGKILL:
@@ -76,9 +78,17 @@ def killed_again_and_again(folder, out, kills, rng):
     return finished, checkpoints
 
 
+def checkpointed(out):
+    return list(out.glob("checkpoints/*.npz"))
+
+
 def signs_of_work(out):
     """Checkpoints and results, with the time of their last change."""
-    return {(path.name, path.stat().st_mtime_ns) for path in [*out.glob("cells/*.npz"), *out.glob("checkpoints/*.npz")]}
+    signs = set()
+    for path in [*out.glob("cells/*.npz"), *checkpointed(out)]:
+        with suppress(FileNotFoundError):  # it has just been replaced
+            signs.add((path.name, path.stat().st_mtime_ns))
+    return signs
 
 
 def check_kills(uninterrupted, out, kills, seed):

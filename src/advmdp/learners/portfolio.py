@@ -121,7 +121,7 @@ class Portfolio(Learner):
         self.shares = shares_weights(model, o.shared)
         own = [self._own_policy(place, table) for place, table in enumerate(o.experts)]
         self._own = np.array(own).reshape(-1, layers.n_pairs)
-        self.experts = [layers.split(row) for row in self._own]  # what is saved: nobody else's arrays
+        self.experts = tuple(layers.split(row) for row in self._own)  # what is saved: nobody else's arrays
         #: Names of the experts, in the order of :attr:`weights`.
         self.expert_names: tuple[str, ...] = ("safe", *EXPERTS, *(f"own {i}" for i in range(len(self._own))))
         rules = tuple(dict.fromkeys(predictor for predictor, _ in EXPERTS.values()))
