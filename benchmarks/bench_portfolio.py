@@ -285,8 +285,8 @@ class Alternating(Adversary):
 
     def flat_losses(self, k):
         table = np.zeros((self.layers.n_pairs // self.layers.n_actions, self.layers.n_actions))
-        table[:, 0] = 0.5 if k == 0 else k % 2
-        table[:, 1] = 0.0 if k == 0 else 1 - k % 2
+        table[:, 0] = 0.5 if k == 0 else 1 - k % 2
+        table[:, 1] = 0.0 if k == 0 else k % 2
         return table.ravel()
 
 
