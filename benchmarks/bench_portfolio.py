@@ -378,16 +378,23 @@ def judge_cells(table: pd.DataFrame) -> None:
     price(table)
 
 
+def above_certificate(rows: pd.DataFrame) -> pd.Series:
+    """By cell, what was lost against the expert against which it was most, but for the premium, less the certificate.
+
+    Means over seeds: the certificate is about the mean against any one expert that is named beforehand.
+    """
+    against = [name for name in rows if name.startswith("excess ")]
+    cells = rows.groupby(["learner", "kind", "world"])[[*against, "certificate"]].mean()
+    return (cells[against].max(axis=1) - cells["certificate"]).dropna()
+
+
 def price(table: pd.DataFrame) -> None:
     """Premium, certificate and the mixture without a proof, by kind of losses."""
     ours = table[table["learner"].isin(PORTFOLIOS | MIXTURE)]
     columns = ["regret", "best expert", "certificate"]
     print(ours.groupby(["learner", "kind"], sort=False)[columns].mean().round(3).to_string())
     proved = ours[ours["learner"].isin(PORTFOLIOS)]
-    # The certificate is about the mean against any one expert, named beforehand.
-    against = [name for name in proved if name.startswith("excess ")]
-    by_cell = proved.groupby(["learner", "kind", "world"])[[*against, "certificate"]].mean()
-    over = by_cell[against].max(axis=1) - by_cell["certificate"]
+    over = above_certificate(proved)
     print(f"mean excess above the certificate in {(over > 0).sum()} of {len(over)} cells, at most {over.max():.4f}")
 
 
@@ -402,7 +409,8 @@ def judge_layers(table: pd.DataFrame, shared: pd.DataFrame) -> None:
 
 
 def judge_hostile(table: pd.DataFrame) -> None:
-    wide = table.groupby(["losses", "learner", "episodes"], sort=False)["regret"].mean().unstack("episodes")
+    mean = table.groupby(["losses", "learner", "episodes"], sort=False)["regret"].mean()
+    wide = mean.unstack("episodes").sort_index(axis=1)
     wide["exponent"] = [exponent(wide.columns, row) for row in wide.to_numpy()]
     print(wide.round(2).to_string())
 
@@ -525,20 +533,19 @@ def saved(rows: pd.DataFrame) -> str:
 
 def premiums(rows: pd.DataFrame) -> str:
     """What the guarantee costs, and whether the certificate holds."""
+    wide = rows.groupby(["kind", "learner"])["regret"].mean().unstack("learner")
     ours = rows[rows["learner"].isin(PORTFOLIOS)]
-    wide = ours.groupby(["kind", "learner"])["regret"].mean().unstack("learner")
     with_premium = ours[ours["learner"] == "portfolio"].groupby("kind")
     shown_columns = pd.DataFrame(
         {
             "portfolio": wide["portfolio"],
             "without premium": wide.get("portfolio, no premium", np.nan),
+            "the mixture without a proof": wide.get("mixture, unproved", np.nan),
             "its best expert": with_premium["best expert"].mean(),
-            "most lost against one expert, but for the premium": with_premium["excess"].mean(),
             "certificate": with_premium["certificate"].mean(),
         }
     )
-    cells = ours.groupby(["learner", "kind", "world"])[["excess", "certificate"]].mean().dropna()
-    over = cells["excess"] - cells["certificate"]
+    over = above_certificate(ours)
     beyond = f", by {shown(over.max(), 4)} at most" if over.max() > 0.0 else ""
     return (
         "The price of the premium, per episode, mean over worlds.\n\n"
