@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
+from itertools import pairwise
 from typing import Self
 
 import numpy as np
@@ -93,6 +94,12 @@ class BoxSet(ConfidenceSet):
             if not inside[reached].all():
                 return False
         return True
+
+
+def all_kernels(layer_sizes: Sequence[int], n_actions: int) -> BoxSet:
+    """The set of all kernels: what is known before the first episode."""
+    shapes = [(n, n_actions, m) for n, m in pairwise(layer_sizes)]
+    return BoxSet([np.zeros(shape) for shape in shapes], [np.ones(shape) for shape in shapes])
 
 
 @kernel

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
@@ -10,7 +9,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from advmdp._checks import integer
-from advmdp.confidence import BoxSet, ConfidenceSet
+from advmdp.confidence import ConfidenceSet
+from advmdp.confidence.box import all_kernels
 from advmdp.confidence.estimators import RidgeEstimate
 from advmdp.episodes import CheckedEpisode
 from advmdp.layered import FloatArray, IntArray
@@ -170,8 +170,7 @@ class RepsLearner(Learner):
 
     def _first_set(self) -> ConfidenceSet:
         """All kernels."""
-        shapes = [(n, self._layers.n_actions, m) for n, m in itertools.pairwise(self._layers.sizes)]
-        return BoxSet([np.zeros(shape) for shape in shapes], [np.ones(shape) for shape in shapes])
+        return all_kernels(self._layers.sizes, self._layers.n_actions)
 
     @property
     def q(self) -> list[FloatArray]:

@@ -40,7 +40,6 @@ class UcOReps(RepsLearner):
     status = "runs against a second implementation in plain numpy; radius and bound rederived"
     Options = FullOptions
     options: FullOptions
-    entropy = "triples"
 
     def _parts(self) -> Parts:
         o, layers = self.options, self._layers
@@ -91,7 +90,6 @@ class BanditUcOReps(RepsLearner):
     partial = True
     Options = BanditUcOptions
     options: BanditUcOptions
-    entropy = "triples"
 
     def _parts(self) -> Parts:
         o, layers, sizes = self.options, self._layers, self._sizes()

@@ -29,7 +29,6 @@ class UobReps(RepsLearner):
     partial = True
     Options = BanditOptions
     options: BanditOptions
-    entropy = "triples"
 
     def _parts(self) -> Parts:
         o, layers = self.options, self._layers

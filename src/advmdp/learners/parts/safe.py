@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from math import log, sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from advmdp.confidence import BoxSet, ConfidenceSet
+from advmdp.confidence import ConfidenceSet
+from advmdp.confidence.box import all_kernels
 from advmdp.confidence.counts import BernsteinBoxes, VisitCounts
 from advmdp.confidence.regression import joint_regression
 from advmdp.episodes import CheckedEpisode
@@ -57,9 +57,7 @@ class SafeBase:
 
     def start(self) -> SafeState:
         """The uniform policy, and all kernels."""
-        sizes, n_actions = self.layers.sizes, self.layers.n_actions
-        shapes = [(n, n_actions, m) for n, m in itertools.pairwise(sizes)]
-        everything = BoxSet([np.zeros(shape) for shape in shapes], [np.ones(shape) for shape in shapes])
+        everything = all_kernels(self.layers.sizes, self.layers.n_actions)
         policy = np.exp(self._log_first)
         return SafeState(policy, self._log_first, self.first_scale, self.estimator.empty(), everything)
 
