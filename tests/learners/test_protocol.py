@@ -241,6 +241,82 @@ def test_the_certificate_is_the_sum_of_the_gaps_of_all_steps():
     assert 0.0 <= learner.certificate < 1e-6
 
 
+@pytest.mark.parametrize("name", [n for n in learners.names() if learners.get(n).partial])
+def test_late_losses_that_wait_beside_others_survive_a_file(name, tmp_path):
+    """Two episodes wait, the first is told, a third waits: then the third is told before and after loading."""
+    learner = played(name, 3)
+    told = [episode_of(learner, 3)]
+    learner.update(Episode(told[0].states, told[0].actions, None))
+    for k in (4, 5):
+        told.append(episode_of(learner, k))
+        if k == 5:
+            learner.tell(3, told[0].losses)
+        learner.update(Episode(told[-1].states, told[-1].actions, None))
+    learner.save(tmp_path / "learner.npz")
+    loaded = load_learner(tmp_path / "learner.npz")
+    for one in (learner, loaded):
+        one.tell(5, told[2].losses)
+    np.testing.assert_array_equal(learner.flat_policy, loaded.flat_policy)
+
+
+@pytest.mark.parametrize("name", ["vlsuob-reps-tight", "planner", "uob-reps", "dilated-bonus"])
+def test_what_waits_does_not_change_with_the_callers_arrays(name):
+    safe, careless = played(name, 2), played(name, 2)
+    told = episode_of(safe, 2)
+    buffers = [np.array(told.states), np.array(told.actions)]
+    safe.update(Episode(told.states, told.actions, None))
+    careless.update(Episode(*buffers, None))
+    for buffer in buffers:
+        buffer[:] = 0
+    for learner in (safe, careless):
+        learner.tell(2, told.losses)
+    np.testing.assert_array_equal(safe.flat_policy, careless.flat_policy)
+
+
+@pytest.mark.parametrize(("name", "before"), [("vlsuob-reps-anytime", 14), ("vlsuob-reps-bank", 10)])
+def test_a_log_between_two_episodes_neither_ends_a_block_nor_mixes_a_bank(name, before):
+    """Transitions that were seen before change the set hardly, and so the policy."""
+    learner = played(name, before)
+    last = episode_of(learner, before - 1)
+    policy = learner.flat_policy
+    for _ in range(5):
+        learner.observe_transitions(last.states, last.actions)
+    assert np.abs(learner.flat_policy - 1 / 3).max() > 0.5 * np.abs(policy - 1 / 3).max()
+    np.testing.assert_allclose(learner.flat_policy, policy, atol=0.05)
+
+
+def test_an_empty_log_changes_nothing():
+    learner = played("uob-reps", 2)
+    learner.observe_transitions(np.empty((0, 3), dtype=int), np.empty((0, 3), dtype=int))
+    assert learner._now.logged == 0
+
+
+def test_a_learner_does_not_wait_for_ever_for_losses_that_were_lost(tmp_path):
+    learner = played("dilated-bonus", 2)
+    told = episode_of(learner, 2)
+    learner.update(Episode(told.states, told.actions, None, index=2))
+    learner.skip(2)
+    assert (learner.episodes_seen, learner.skipped) == (2, 1)
+    learner.update(Episode(told.states, told.actions, told.losses, index=3))
+    learner.save(tmp_path / "learner.npz")
+    assert load_learner(tmp_path / "learner.npz").skipped == 1
+
+
+def test_the_safe_expert_counts_late_losses_in_its_step_size():
+    """All losses come one update late: its scale grows nearly as if they had come in time."""
+    prompt, late = make_learner("portfolio", WORLD), make_learner("portfolio", WORLD)
+    history = []
+    for k in range(30):
+        history.append(episode_of(prompt, k))
+        prompt.update(history[k])
+        late.update(Episode(history[k].states, history[k].actions, None))
+        if k:
+            late.tell(k - 1, history[k - 1].losses)
+    first = late._safe.first_scale
+    grown = [learner._now.state.base.scale - first for learner in (prompt, late)]
+    assert grown[1] > 0.3 * grown[0] > 0.0
+
+
 def test_no_class_is_more_than_three_below_learner():
     for name in learners.names():
         chain = [cls for cls in learners.get(name).__mro__ if issubclass(cls, Learner)]

@@ -329,6 +329,11 @@ def test_options_that_make_no_sense_are_refused(options, message):
         make_learner("vlsuob-reps", TINY, 10, **options)
 
 
+def test_lsuob_has_no_conditional_step():
+    with pytest.raises(InvalidSpecError, match="entropy is 'conditional', should be 'pairs' or 'triples'"):
+        make_learner("lsuob-reps", TINY, 10, entropy="conditional")
+
+
 def test_lsuob_needs_a_constant_regularisation():
     with pytest.raises(InvalidSpecError, match="lam is None, should be a number > 0"):
         make_learner("lsuob-reps", TINY, 10, lam=None)

@@ -300,6 +300,9 @@ class Learner(ABC):
                 )
             ledger, last = now.ledger, None
             if checked.later is not None:
+                # What waits must not change with the caller's arrays.
+                mine = {name: getattr(checked, name).copy() for name in ("states", "actions", "losses")}
+                checked = checked._replace(**mine)
                 weights = self._weights(now.state, checked)
                 ledger, last = ledger.wait(now.seen + now.skipped, checked, weights), (now.state, checked)
             elif ledger.arrived:
@@ -368,7 +371,7 @@ class Learner(ABC):
                 return
             if not (record.episode.complete or self.partial):
                 raise InvalidEpisodeError(f"learner {self.name!r} needs the loss of every visited pair, at once")
-            before, episode = now.last[0], record.episode
+            before, episode = now.last[0], record.episode._replace(late=now.last[1].late)
             if self.feedback == "full" and (episode.later is None or loss_table is not None):
                 table = full_table(loss_table, self._layers, episode.pairs, episode.losses)
                 episode = episode._replace(loss_table=table)
@@ -397,6 +400,8 @@ class Learner(ABC):
                 checked.append(check_episode(Episode(row, move, unseen), self._layers, self._problem.flat_possible))
             except InvalidEpisodeError as error:
                 raise InvalidEpisodeError(f"logged episode {number}: {error}") from error
+        if not checked:
+            return
         with Exclusive(self):
             now = self._now
             self._require_told(now.ledger)
@@ -412,11 +417,17 @@ class Learner(ABC):
     def skip(self, index: int | None = None) -> None:
         """Say that an episode was played and cannot be learned from: its record was lost, or an update failed on it.
 
-        The learner stays as it is; each skipped episode can add at most H to the regret (``docs/promises.md``).
+        The learner stays as it is; each skipped episode can add at most H to the regret (``docs/promises.md``).  The
+        last one may be skipped while a learner that needs all losses waits for some that will never come.
         """
         with Exclusive(self):
+            now = self._now
+            if now.last is not None and not self.partial and index == now.ledger.waiting[-1].number:
+                # Its transitions were looked at, as if read in a log.
+                self._now = Moment(now.state, now.watch, now.seen - 1, now.skipped + 1, now.logged + 1)
+                return
             self._check_index(index)
-            self._now = self._now._replace(skipped=self._now.skipped + 1)
+            self._now = now._replace(skipped=now.skipped + 1)
 
     def _check_index(self, index: Any) -> None:
         expected = self._now.seen + self._now.skipped

@@ -22,6 +22,7 @@ class LsuobOptions(MixtureOptions):
     lam: float | None = 1.0
 
     def __post_init__(self) -> None:
+        require(self.entropy != "conditional", "entropy", self.entropy, "'pairs' or 'triples'")
         require(self.lam is not None, "lam", self.lam, "a number > 0: the radius needs a constant regularisation")
         super().__post_init__()
 

@@ -39,8 +39,6 @@ EXPERTS: dict[str, tuple[Predictor, Learning | None]] = {
     "planner, all losses, little doubt": (mean(doubt=0.01), None),
     "soft learner, last ten": (forgetting(0.9), Learning(3.0)),
 }
-#: Stands for an infinite weight in a file: an expert that cannot have played what was played.
-NEVER = 1e300
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,8 +184,7 @@ class Portfolio(Learner):
 
     def _weights(self, state: PortfolioState, episode: CheckedEpisode) -> FloatArray:
         rho = state.meta.posterior(state.policies[:, episode.pairs])
-        safe = np.minimum(self._safe.weights(state.base, episode, rho[:, 0]), NEVER)
-        return np.column_stack([rho, safe, state.meta.baselines])
+        return np.column_stack([rho, self._safe.upper(state.base, episode), state.meta.baselines])
 
     # ------------------------------------------------------------------------ its quantities
 

@@ -45,6 +45,9 @@ class Step(Protocol):
     def advance(self, state: Any, confidence_set: ConfidenceSet, estimate: FloatArray, k: int) -> Any:
         """From q_k to q_{k+1}, with a flat estimate of shape ``(n_pairs,)``."""
 
+    def project(self, state: Any, confidence_set: ConfidenceSet) -> Any:
+        """To the nearest measure over a set that changed without an episode."""
+
     def occupancy(self, state: Any, confidence_set: ConfidenceSet) -> FloatArray:
         """The occupancy measure behind the policy, flat."""
 
@@ -137,20 +140,20 @@ class RepsLearner(Learner):
     def _learn(self, state: RepsState, episode: CheckedEpisode) -> RepsState:
         estimate = self._losses(state, episode, state.k)
         data = self._estimator.add(state.data, episode.states, episode.actions)
-        return self._moved(state, data, estimate, state.k + 1)
-
-    def _moved(self, state: RepsState, data: Any, estimate: FloatArray, k: int) -> RepsState:
-        """After the step over the set of these data."""
-        confidence_set, enlargement, empty = state.set, state.enlargement, 0
-        if data.version != state.data.version:
-            confidence_set, enlargement = self._sets(data).enlarged_if_empty()
-            empty = int(enlargement > 1.0)
-        over = state.set if self._step.over_played_set else confidence_set
-        step = self._step.advance(state.step, over, estimate, state.k)
+        new = self._renewed(state, data)
+        step = self._step.advance(state.step, state.set if self._step.over_played_set else new.set, estimate, state.k)
         return RepsState(
-            step.policy, step, data, confidence_set, enlargement, estimate, k, state.empty_sets + empty,
+            step.policy, step, data, new.set, new.enlargement, estimate, state.k + 1, new.empty_sets,
             state.gaps + step.gap, state.floored,
         )  # fmt: skip
+
+    def _renewed(self, state: RepsState, data: Any) -> RepsState:
+        """With the set of these data, if they changed it."""
+        if data.version == state.data.version:
+            return state._replace(data=data)
+        confidence_set, enlargement = self._sets(data).enlarged_if_empty()
+        empty = state.empty_sets + int(enlargement > 1.0)
+        return state._replace(data=data, set=confidence_set, enlargement=enlargement, empty_sets=empty)
 
     def _observe(self, state: RepsState, states: IntArray, actions: IntArray) -> RepsState:
         data = state.data
@@ -158,9 +161,9 @@ class RepsLearner(Learner):
             data = self._estimator.add(data, row, move, logged=True)
         if data is state.data:
             return super()._observe(state, states, actions)  # type: ignore[no-any-return]  # it keeps nothing
-        # The occupancy measure moves to the nearest one over the new set.
-        moved = self._moved(state, data, np.zeros_like(state.loss_estimate), state.k)
-        return moved._replace(loss_estimate=state.loss_estimate)
+        new = self._renewed(state, data)
+        step = self._step.project(state.step, new.set)
+        return new._replace(policy=step.policy, step=step, gaps=state.gaps + step.gap)
 
     def _weights(self, state: RepsState, episode: CheckedEpisode) -> FloatArray:
         if not self.partial:

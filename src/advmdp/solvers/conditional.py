@@ -73,6 +73,11 @@ class ConditionalStep:
     potential: Floats
     value: float
 
+    @property
+    def gap(self) -> float:
+        """The duality gap of :attr:`occupancy`."""
+        return self.occupancy.gap
+
     @cached_property
     def occupancy(self) -> CertifiedOccupancy:
         """The occupancy measure of the new policy under the minimising rows: a forward pass, when first asked for."""

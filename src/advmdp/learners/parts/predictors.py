@@ -29,7 +29,7 @@ class Predictor:
 
         m <- (1 - decay - doubt * error) m,          m <- m + (l - m) / min(N, window).
 
-    ``error`` is the mean of |l - m| over late episodes, at pairs that had been seen before: with ``doubt``, old
+    ``error`` is the mean of |l - m| over recent episodes, at pairs that had been seen before: with ``doubt``, old
     knowledge fades as fast as predictions fail, so that a planner looks again at what it has not seen for long when
     losses change, and only then.  With a long window all pairs that are visited fade alike, at whatever rate they are
     visited (with a mean, m is about l (1 - exp(-x)) / x, x = k doubt error, after k episodes), which changes no plan:
@@ -82,7 +82,7 @@ class Predictions:
     tables: FloatArray
     #: How often the loss of each pair was seen.
     visits: FloatArray
-    #: The mean absolute error of each rule of late.
+    #: The mean absolute error of each rule, recently.
     errors: FloatArray
 
     @classmethod

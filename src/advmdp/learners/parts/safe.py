@@ -17,6 +17,9 @@ from advmdp.occupancy import check_policy
 from advmdp.solvers.conditional import conditional_step
 from advmdp.solvers.occupancy_bounds import visited_upper_occupancy
 
+#: Nothing is divided by less.
+LEAST = 1e-300
+
 
 class SafeState(NamedTuple):
     """Where the safe expert stands."""
@@ -61,27 +64,27 @@ class SafeBase:
         policy = np.exp(self._log_first)
         return SafeState(policy, self._log_first, self.first_scale, self.estimator.empty(), everything)
 
-    def weights(self, state: SafeState, episode: CheckedEpisode, rho: FloatArray) -> FloatArray:
-        """u / rho at the visited pairs: infinite where it cannot have played what was played."""
-        u = state.policy[episode.pairs] * visited_upper_occupancy(state.set, state.policy, episode.states)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return np.where(rho > 0.0, u / rho, np.inf)
+    def upper(self, state: SafeState, episode: CheckedEpisode) -> FloatArray:
+        """u at the visited pairs."""
+        visits = visited_upper_occupancy(state.set, state.policy, episode.states)
+        return state.policy[episode.pairs] * visits
+
+    def estimates(self, losses: FloatArray, rho: FloatArray, u: FloatArray, gamma: float) -> FloatArray:
+        """l / (u / rho + gamma), ``(H,)``: zero where it cannot have played what was played, or no loss was seen."""
+        return np.nan_to_num(losses * rho / np.maximum(u + gamma * rho, LEAST))
 
     def advance(self, state: SafeState, episode: CheckedEpisode, rho: FloatArray, premium: float, k: int) -> SafeState:
-        """After episode k (from 0)."""
-        n_pairs = self.layers.n_pairs
+        """After episode k (from 0); losses that came late are weighted as they would have been in time."""
+        n_pairs, horizon, eta = self.layers.n_pairs, self.layers.horizon, self.range / state.scale
         gamma = sqrt(max(premium, 1e-3) * log(max(self.layers.n_actions, 2)) / (n_pairs * (k + 1)))
-        weights = self.weights(state, episode, rho)
-        estimates = np.nan_to_num(episode.losses / (weights + gamma))
-        upper = np.where(rho > 0.0, weights * rho, 0.0)
-        estimate = np.zeros(n_pairs)
-        estimate[episode.pairs] = estimates
-        for late in episode.late:
-            estimate[late.pairs] += np.nan_to_num(late.losses / (late.weights[:, -2] + gamma))
-        eta = self.range / state.scale
-        horizon = self.layers.horizon
-        square, first = float(upper @ estimates**2), float(upper @ estimates)
-        scale = state.scale + min(0.5 * eta * horizon * square, first)
+        seen = [(episode.pairs, episode.losses, rho, self.upper(state, episode))]
+        seen += [(late.pairs, late.losses, late.weights[:, 0], late.weights[:, -2]) for late in episode.late]
+        estimate, growth = np.zeros(n_pairs), 0.0
+        for pairs, losses, posterior, u in seen:
+            lhat = self.estimates(losses, posterior, u, gamma)
+            estimate[pairs] += lhat
+            growth += min(0.5 * eta * horizon * float(u @ lhat**2), float(u @ lhat))
+        scale = state.scale + growth
         ratio = state.scale / scale
         reference = ratio * state.log_policy + (1.0 - ratio) * self._log_first
         step = conditional_step(state.set, reference, self.range / scale * estimate)

@@ -127,6 +127,10 @@ class MirrorDescent(OccupancyStep):
         policy = policy_of(log_q, self.problem.n_actions)
         return Descent(log_q, policy, step.kernels if self.entropy == "triples" else None, step.warm, step)
 
+    def project(self, state: Descent, confidence_set: ConfidenceSet) -> Descent:
+        """A step without losses, whatever a subclass does between episodes."""
+        return MirrorDescent.advance(self, state, confidence_set, np.zeros_like(state.log_q), 0)
+
     def tree(self, state: Descent) -> dict[str, Any]:
         """For a checkpoint; the policy follows from log q."""
         return {"log_q": state.log_q, "kernels": state.kernels, "warm": state.warm}
@@ -177,6 +181,10 @@ class ConditionalDescent:
             )
         return PolicyDescent(policy, np.log(policy))
 
+    def project(self, state: PolicyDescent, confidence_set: ConfidenceSet) -> PolicyDescent:
+        """The policy stays: it belongs to no set."""
+        return state
+
     def advance(
         self, state: PolicyDescent, confidence_set: ConfidenceSet, estimate: FloatArray, k: int
     ) -> PolicyDescent:
@@ -225,6 +233,10 @@ class KnownDescent(OccupancyStep):
         with np.errstate(divide="ignore"):
             log_q = np.log((1.0 - START_SHARE) * q + START_SHARE * np.exp(first.log_q))
         return Descent(log_q, policy_of(log_q, layers.n_actions))
+
+    def project(self, state: Descent, confidence_set: ConfidenceSet) -> Descent:
+        """The set never changes."""
+        return state
 
     def advance(self, state: Descent, confidence_set: ConfidenceSet, estimate: FloatArray, k: int) -> Descent:
         """From q_k to q_{k+1}."""
@@ -314,6 +326,11 @@ class Bank(OccupancyStep):
                 prior = np.logaddexp(np.log1p(-self.mu) + base.log_q, log(self.mu) + uniform)
             bases.append(part.advance(base._replace(log_q=prior), confidence_set, estimate, k))
         return self._averaged(tuple(bases), log_weights)
+
+    def project(self, state: BankDescent, confidence_set: ConfidenceSet) -> BankDescent:
+        """Each base by itself; the weights stay."""
+        bases = zip(self._bases(), state.base, strict=True)
+        return self._averaged(tuple(part.project(base, confidence_set) for part, base in bases), state.log_weights)
 
     def _averaged(self, bases: tuple[Descent, ...], log_weights: FloatArray) -> BankDescent:
         log_q = np.logaddexp.reduce([w + base.log_q for w, base in zip(log_weights, bases, strict=True)])

@@ -258,7 +258,7 @@ def safe_moments(rng: np.random.Generator, posterior: bool = True) -> SafeMoment
         likelihood = chance * float(meta.weights @ probabilities.prod(axis=1))
         if likelihood > 0.0:
             rho = meta.posterior(probabilities)[:, 0] if posterior else np.ones(layers.horizon)
-            estimates = losses[episode.pairs] / (safe.weights(base, episode, rho) + gamma)
+            estimates = safe.estimates(losses[episode.pairs], rho, safe.upper(base, episode), gamma)
             mean[episode.pairs] += likelihood * estimates
             exponential[episode.pairs] += likelihood * np.exp(2.0 * gamma * estimates)
             second[episode.pairs] += likelihood * upper[episode.pairs] * estimates**2
