@@ -243,15 +243,14 @@ def _play(connection: Connection, job: Job) -> None:
     try:
         running = play(job)
         message = next(running)
-        connection.send(message)
-        while True:  # until the generator ends
+        while True:
+            connection.send(message)
+            if message.kind in ("done", "stopped"):
+                return  # what comes from now on is the next order
             stop = connection.poll()
             if stop:
                 connection.recv()
             message = running.send(stop)
-            connection.send(message)
-    except StopIteration:
-        return
     except (EOFError, BrokenPipeError, ConnectionResetError):
         raise
     except Exception:
