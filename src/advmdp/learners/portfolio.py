@@ -165,9 +165,9 @@ class Portfolio(Learner):
         for late in episode.late:
             meta = meta.correct(late.weights[:, : len(rho[0])], late.losses, late.weights[:, -1])
         base = self._safe.advance(state.base, episode, rho[:, 0], state.meta.premium, state.k)
-        played = mixed_occupancy(layers, state.kernel.flat_kernel, state.policies, state.meta.weights)
         predicted = state.predictions.tables[self._uses[self._soft]]
         if episode.loss_table is None:
+            played = mixed_occupancy(layers, state.kernel.flat_kernel, state.policies, state.meta.weights)
             learners = state.learners.add(pairs, losses, predicted, played)
         else:  # seen with certainty
             everywhere = np.arange(layers.n_pairs)
