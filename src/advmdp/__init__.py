@@ -30,9 +30,11 @@ from advmdp.worlds import make_world
 
 if TYPE_CHECKING:
     from advmdp.experiments import RunResult, run
-else:  # these need pandas, pyarrow and more
+    from advmdp.process import Process
+else:  # these need pandas, pyarrow and more, or are not everybody's
     __getattr__ = lazy(
         __name__,
+        Process="advmdp.process",
         RunResult="advmdp.experiments.runner",
         experiments="advmdp.experiments",
         run="advmdp.experiments.runner",
@@ -53,6 +55,7 @@ __all__ = [
     "Learner",
     "LinearMixtureMDP",
     "LinearMixtureModel",
+    "Process",
     "RunResult",
     "Scene",
     "SolverError",
