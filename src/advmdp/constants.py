@@ -9,57 +9,57 @@ from __future__ import annotations
 from math import log, sqrt
 
 
-def theorem_1(S: int, A: int, H: int, K: float, zeta: float) -> float:
+def theorem_1(S: int, A: float, H: int, K: float, zeta: float) -> float:
     """eta = gamma = sqrt(H log(H S A / zeta) / (K S A)): Theorem 1 of the paper, and UOB-REPS."""
     return sqrt(H * log(H * S * A / zeta) / (K * S * A))
 
 
-def conditional_step(n: int, A: int, K: float) -> float:
+def conditional_step(n: int, A: float, K: float) -> float:
     """eta = sqrt(2 log A / (n K)), n the number of pairs: conditional entropy (docs/strong-learners.md)."""
     return sqrt(2.0 * log(max(A, 2)) / (n * K))
 
 
-def conditional_exploration(n: int, S: int, A: int, H: int, K: float, zeta: float) -> float:
+def conditional_exploration(n: int, S: int, A: float, H: int, K: float, zeta: float) -> float:
     """gamma = sqrt(H log(S A / zeta) / (2 n K)), for the same step."""
     return sqrt(H * log(S * A / zeta) / (2.0 * n * K))
 
 
-def o_reps(S: int, A: int, H: int, K: float) -> float:
+def o_reps(S: int, A: float, H: int, K: float) -> float:
     """eta = sqrt(log(S A / H) / K): full information, known transition."""
     return sqrt(log(S * A / H) / K)
 
 
-def o_reps_bandit(S: int, A: int, H: int, K: float) -> float:
+def o_reps_bandit(S: int, A: float, H: int, K: float) -> float:
     """eta = sqrt(H log(S A / H) / (K S A)): bandit feedback, known transition."""
     return sqrt(H * log(S * A / H) / (K * S * A))
 
 
-def triples_divergence(S: int, A: int, H: int) -> float:
+def triples_divergence(S: int, A: float, H: int) -> float:
     """log(S^2 A / H^2): D(q* || q_1) over triples is at most H times this."""
     return log(S**2 * A / H**2)
 
 
-def uc_o_reps(S: int, A: int, H: int, K: float) -> float:
+def uc_o_reps(S: int, A: float, H: int, K: float) -> float:
     """eta = sqrt(log(S^2 A / H^2) / K)."""
     return sqrt(triples_divergence(S, A, H) / K)
 
 
-def bandit_uc_o_reps(S: int, A: int, H: int, K: float) -> float:
+def bandit_uc_o_reps(S: int, A: float, H: int, K: float) -> float:
     """eta = sqrt(H log(S^2 A / H^2) / (K S A))."""
     return sqrt(H * triples_divergence(S, A, H) / (K * S * A))
 
 
-def bandit_uc_o_reps_shift(S: int, A: int, H: int, K: float) -> float:
+def bandit_uc_o_reps_shift(S: int, A: float, H: int, K: float) -> float:
     """alpha = min(1, S A^(1/4) / (H^(1/2) K^(1/4)))."""
     return min(1.0, S * sqrt(sqrt(A / K) / H))
 
 
-def mdp_e(A: int, H: int, K: float) -> float:
+def mdp_e(A: float, H: int, K: float) -> float:
     """eta = sqrt(8 log A / (K H^2)): exponential weights on values in [0, H], at its best step size."""
     return sqrt(8.0 * log(A) / K) / H
 
 
-def oppo(A: int, H: int, K: float) -> float:
+def oppo(A: float, H: int, K: float) -> float:
     """eta = sqrt(2 log A / (H^2 K)): OPPO and POWERS."""
     return sqrt(2.0 * log(A) / K) / H
 
@@ -69,12 +69,12 @@ def pomd_step(H: int, K: float) -> float:
     return float(K ** (-2.0 / 3.0)) / H
 
 
-def pomd_exploration(A: int, K: float) -> float:
+def pomd_exploration(A: float, K: float) -> float:
     """gamma = K^(-1/3) / sqrt(A)."""
     return float(K ** (-1.0 / 3.0)) / sqrt(A)
 
 
-def dilated_bonus(S: int, A: int, H: int, K: float) -> float:
+def dilated_bonus(S: int, A: float, H: int, K: float) -> float:
     """eta = min(1 / (24 H^3), 1 / sqrt(S A H K)); gamma is 2 eta H."""
     return min(1.0 / (24.0 * H**3), 1.0 / sqrt(S * A * H * K))
 
@@ -84,6 +84,6 @@ def exp3(n: int, H: int, K: float) -> float:
     return sqrt(2.0 * log(n) / (n * K * H**2))
 
 
-def hedge(n: int, S: int, A: int, H: int, K: float) -> float:
+def hedge(n: int, S: int, A: float, H: int, K: float) -> float:
     """epsilon = sqrt(2 log n / (H S A K)): Hedge over n learners that share importance-weighted losses."""
     return sqrt(2.0 * log(n) / (H * S * A * K))

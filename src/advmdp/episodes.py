@@ -17,7 +17,9 @@ from advmdp.occupancy import check_policy
 
 #: Stands for the ``flat_possible`` of a model that rules nothing out.
 _ALL_POSSIBLE = np.empty(0, dtype=np.bool_), np.empty(0, dtype=np.int64)
-for _empty in _ALL_POSSIBLE:
+#: Stands for the mask of a shape whose actions are all available.
+_ALL_AVAILABLE = np.empty(0, dtype=np.bool_)
+for _empty in (*_ALL_POSSIBLE, _ALL_AVAILABLE):
     _empty.flags.writeable = False  # as those of a model are: one compiled function for both
 
 
@@ -119,11 +121,12 @@ def check_episode(
 
     pairs = np.empty(horizon, dtype=np.int64)
     problem = index_pairs(
-        states, actions, losses, layers.size_array, layers.pair_offsets, layers.n_actions, pairs,
+        states, actions, losses, layers.size_array, layers.pair_offsets, layers.n_actions,
+        _ALL_AVAILABLE if layers.available is None else layers.available, pairs,
         *(_ALL_POSSIBLE if possible is None else possible),
     )  # fmt: skip
     if problem >= 0:
-        h, kind = divmod(int(problem), 4)
+        h, kind = divmod(int(problem), 5)
         if kind == 0:
             raise InvalidEpisodeError(
                 f"layer {h}: state {states[h]} does not exist, should be from 0 to {layers.sizes[h] - 1}"
@@ -136,6 +139,9 @@ def check_episode(
         where = f"{where}, action {actions[h]}"
         if kind == 2:
             raise InvalidEpisodeError(f"{where}: loss {losses[h]} is not a number in [0, 1]")
+        if kind == 4:
+            able = np.flatnonzero(layers.split(layers.available)[h][states[h]]).tolist()  # type: ignore[arg-type]
+            raise InvalidEpisodeError(f"{where}: this action is unavailable, should be one of {able}")
         raise InvalidEpisodeError(f"{where}: next state {states[h + 1]} is impossible under the model")
     table = None
     if full_information and later is None:
@@ -264,33 +270,36 @@ def index_pairs(
     sizes: IntArray,
     pair_offsets: IntArray,
     n_actions: int,
+    available: NDArray[np.bool_],
     pairs: IntArray,
     possible: NDArray[np.bool_],
     offsets: IntArray,
 ) -> int:
-    """Flat indices of the visited pairs; 4 h + (0 state, 1 action, 2 loss, 3 transition) of the first error.
+    """Flat indices of the visited pairs; of the first error 5 h + (0 state, 1 action, 2 loss, 3 transition, 4 mask).
 
-    Without one, -1 if all losses were seen and -2 if some are NaN.  An empty ``possible`` rules nothing out, and the
-    last transition always leads to the end.
+    Without one, -1 if all losses were seen and -2 if some are NaN.  An empty ``available`` or ``possible`` rules
+    nothing out, and the last transition always leads to the end.
     """
     sound = -1
     for h in range(states.size):
         if not 0 <= states[h] < sizes[h]:
-            return 4 * h
+            return 5 * h
         if h == actions.size:
             break
         if not 0 <= actions[h] < n_actions:
-            return 4 * h + 1
+            return 5 * h + 1
         if np.isnan(losses[h]):
             sound = -2
         elif not 0.0 <= losses[h] <= 1.0:
-            return 4 * h + 2
+            return 5 * h + 2
         pairs[h] = pair_offsets[h] + states[h] * n_actions + actions[h]
+        if available.size > 0 and not available[pairs[h]]:
+            return 5 * h + 4
     if possible.size > 0:
         for h in range(actions.size - 1):
             pair = states[h] * n_actions + actions[h]
             if not possible[offsets[h] + pair * sizes[h + 1] + states[h + 1]]:
-                return 4 * h + 3
+                return 5 * h + 3
     return sound
 
 

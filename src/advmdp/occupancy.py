@@ -15,7 +15,15 @@ from numpy.typing import ArrayLike
 from advmdp._checks import float_array
 from advmdp._compiled import allocating_kernel, kernel, sum_kernel
 from advmdp.errors import InvalidMDPError
-from advmdp.layered import FloatArray, IntArray, LayeredMDP, Layers, layer_sizes
+from advmdp.layered import (
+    FloatArray,
+    IntArray,
+    LayeredMDP,
+    Layers,
+    checked_available,
+    layer_sizes,
+    masked_layers,
+)
 
 #: Kernels in any form that the functions of this module take.
 Kernels = Sequence[ArrayLike] | LayeredMDP
@@ -41,17 +49,18 @@ def occupancy_measure(kernels: Kernels, policy: Sequence[ArrayLike]) -> list[Flo
     return layers.split(q)
 
 
-def policy_of(q: Sequence[ArrayLike]) -> list[FloatArray]:
-    """The policy pi(a | s) = q(s, a) / q(s) of an occupancy measure; uniform where q(s) is zero.
+def policy_of(q: Sequence[ArrayLike], available: Sequence[ArrayLike] | None = None) -> list[FloatArray]:
+    """The policy pi(a | s) = q(s, a) / q(s) of an occupancy measure; uniform over the available where q(s) is zero.
 
-    Both are lists over layers of ``(S_h, A)``.
+    All are lists over layers of ``(S_h, A)``.
     """
     policy = []
-    for entry in q:
+    for h, entry in enumerate(q):
         table = np.asarray(entry, dtype=np.float64)
+        mask = np.ones(table.shape) if available is None else np.asarray(available[h], dtype=np.float64)
         mass = table.sum(axis=1, keepdims=True)
         share = table / np.where(mass > 0.0, mass, 1.0)
-        policy.append(np.where(mass > 0.0, share, 1.0 / table.shape[1]))
+        policy.append(np.where(mass > 0.0, share, mask / mask.sum(axis=1, keepdims=True)))
     return policy
 
 
@@ -62,11 +71,13 @@ def expected_loss(kernels: Kernels, policy: Sequence[ArrayLike], losses: Sequenc
     return float(q @ _finite(layers, losses))
 
 
-def best_policy(kernels: Kernels, losses: Sequence[ArrayLike]) -> tuple[list[FloatArray], float]:
+def best_policy(
+    kernels: Kernels, losses: Sequence[ArrayLike], available: Sequence[ArrayLike] | None = None
+) -> tuple[list[FloatArray], float]:
     """A deterministic policy with the smallest expected loss (ties: the lowest action), and that loss.
 
     ``losses`` and the policy are lists over layers of ``(S_h, A)``.  With losses summed over episodes this is the best
-    fixed policy in hindsight.
+    fixed policy in hindsight.  ``available`` masks the actions; by default a world's own mask, and no other.
 
     Examples
     --------
@@ -76,34 +87,56 @@ def best_policy(kernels: Kernels, losses: Sequence[ArrayLike]) -> tuple[list[Flo
     ([[[0.0, 1.0]], [[0.0, 1.0], [1.0, 0.0]]], 0.23)
     """
     layers, data, offsets = _flat(kernels)
-    flat = _finite(layers, losses)
+    if available is not None:
+        layers = masked_layers(layers.sizes, layers.n_actions, checked_available(available))
+    flat = layers.barred(_finite(layers, losses))
     policy = np.empty(layers.n_pairs)
     value = backward_greedy(data, offsets, layers.size_array, layers.n_actions, flat, policy)
     return layers.split(policy), float(value)
 
 
-def worst_policy(kernels: Kernels, losses: Sequence[ArrayLike]) -> tuple[list[FloatArray], float]:
-    """A deterministic policy with the largest expected loss, and that loss; shapes as for :func:`best_policy`."""
+def worst_policy(
+    kernels: Kernels, losses: Sequence[ArrayLike], available: Sequence[ArrayLike] | None = None
+) -> tuple[list[FloatArray], float]:
+    """A deterministic policy with the largest expected loss, and that loss; arguments as for :func:`best_policy`."""
     negated = [-float_array(entry, f"losses[{h}]", InvalidMDPError) for h, entry in enumerate(losses)]
-    policy, value = best_policy(kernels, negated)
+    policy, value = best_policy(kernels, negated, available)
     return policy, -value
 
 
-def uniform_policy(layer_sizes: Sequence[int], n_actions: int) -> list[FloatArray]:
-    """The policy that takes every action with the same probability: a list over layers of ``(S_h, A)``."""
-    layers = Layers(tuple(layer_sizes), n_actions)
-    return layers.split(np.full(layers.n_pairs, 1.0 / n_actions))
+def uniform_policy(
+    layer_sizes: Sequence[int], n_actions: int, available: Sequence[ArrayLike] | None = None
+) -> list[FloatArray]:
+    """The policy that takes every available action with the same probability: a list over layers of ``(S_h, A)``."""
+    layers = masked_layers(tuple(layer_sizes), n_actions, checked_available(available))
+    return layers.split(layers.uniform_policy.copy())
 
 
-def random_policy(layer_sizes: Sequence[int], n_actions: int, rng: np.random.Generator) -> list[FloatArray]:
-    """A policy drawn uniformly from the simplex in every state: a list over layers of ``(S_h, A)``."""
-    layers = Layers(tuple(layer_sizes), n_actions)
+def random_policy(
+    layer_sizes: Sequence[int],
+    n_actions: int,
+    rng: np.random.Generator,
+    available: Sequence[ArrayLike] | None = None,
+) -> list[FloatArray]:
+    """A policy drawn uniformly from the simplex of available actions in every state, as :func:`uniform_policy`."""
+    layers = masked_layers(tuple(layer_sizes), n_actions, checked_available(available))
+    # A distribution drawn uniformly is one of independent exponentials, normalised.
     rows = rng.dirichlet(np.ones(n_actions), size=layers.n_pairs // n_actions)
+    if layers.available is not None:
+        rows *= layers.available.reshape(rows.shape)
+        rows /= rows.sum(axis=1, keepdims=True)
     return layers.split(rows.ravel())
 
 
 def check_policy(layers: Layers, flat: FloatArray, what: str = "policy") -> None:
-    """Raise InvalidMDPError, naming layer and state, unless a flat policy is a distribution everywhere."""
+    """Raise InvalidMDPError, naming layer and state, unless a flat policy is a distribution over available actions."""
+    if layers.available is not None:
+        taken = (flat != 0.0) & ~layers.available
+        if taken.any():
+            pair = int(taken.argmax())
+            raise InvalidMDPError(
+                f"{what}, {layers.name_pair(pair)}: probability {flat[pair]} of an unavailable action, should be 0"
+            )
     pair = first_non_distribution(flat, layers.n_actions)
     if pair >= 0:
         row = flat[pair : pair + layers.n_actions]

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from advmdp.errors import InvalidMDPError
+from advmdp.layered import with_copied_rows
 
 Table = NDArray[np.float64]
 
@@ -69,6 +70,25 @@ class ConfidenceSet(ABC):
         if multiple <= 1.0:
             return self, 1.0
         return self.enlarged(ENLARGEMENT * multiple), ENLARGEMENT * multiple
+
+    def with_rows_of(self, actions: Sequence[NDArray[np.intp]]) -> Self:
+        """The set in which the row set of pair (s, a) of layer h is that of (s, ``actions[h][s, a]``)."""
+        tables = self._row_data()
+        copied = [[with_copied_rows(t, a) for t, a in zip(part, actions, strict=True)] for part in tables]
+        same = all(
+            np.array_equal(old, new)
+            for part, copy in zip(tables, copied, strict=True)
+            for old, new in zip(part, copy, strict=True)
+        )
+        return self if same else self._with_row_data(*copied)
+
+    @abstractmethod
+    def _row_data(self) -> tuple[Sequence[Table], ...]:
+        """What the row sets are made of: lists over layers of tables ``(S_h, A, ...)``."""
+
+    @abstractmethod
+    def _with_row_data(self, *tables: list[Table]) -> Self:
+        """The same set with other :meth:`_row_data`."""
 
     @abstractmethod
     def contains(self, kernels: Sequence[ArrayLike], tolerance: float = 1e-9) -> bool:

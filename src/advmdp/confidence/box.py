@@ -59,6 +59,12 @@ class BoxSet(ConfidenceSet):
         new._set_intervals(lower, upper)
         return new
 
+    def _row_data(self) -> tuple[Sequence[Table], ...]:
+        return self._given
+
+    def _with_row_data(self, *tables: list[Table]) -> Self:
+        return self.with_estimate(*tables)
+
     def empty_pairs(self) -> NDArray[np.intp]:
         return self._list_pairs(
             [

@@ -65,7 +65,7 @@ class BernsteinBoxes:
 
     def __call__(self, counts: EpochCounts) -> BoxSet:
         """The kernels that the counts leave possible."""
-        S, A = self.layers.n_states, self.layers.n_actions
+        S, A = self.layers.counted[:2]
         if self.episodes is None:
             # For all numbers N of visits at once, failure zeta / (N (N + 1)) each, and N is at most that of episodes.
             # That at the beginning of the epoch, like the frequencies: a set does not change before the next one.
@@ -80,7 +80,7 @@ class BernsteinBoxes:
             width = np.where(visits[..., None] > 0.0, width, 1.0)
             lower.append(frequency - width)
             upper.append(frequency + width)
-        last = np.ones((self.layers.sizes[-2], A, 1))
+        last = np.ones((self.layers.sizes[-2], self.layers.n_actions, 1))
         return BoxSet([*lower, last], [*upper, last])
 
 
@@ -95,14 +95,14 @@ class L1Balls:
 
     def balls(self, counts: EpochCounts) -> tuple[list[FloatArray], list[FloatArray]]:
         """Centres and radii of all layers; every distribution where a pair was never visited."""
-        S, A, K = self.layers.n_states, self.layers.n_actions, self.episodes + counts.logged
+        (S, A), K = self.layers.counted[:2], self.episodes + counts.logged
         centres, widths = [], []
         for frequency, visits in counts.frequencies():
             seen = visits > 0.0
             radius = self.scale * radii.weissman(visits, frequency.shape[2], K, S, A, self.zeta)
             centres.append(np.where(seen[..., None], frequency, 1.0 / frequency.shape[2]))
             widths.append(np.where(seen, np.minimum(radius, 2.0), 2.0))
-        last = self.layers.sizes[-2], A
+        last = self.layers.sizes[-2], self.layers.n_actions
         return [*centres, np.ones((*last, 1))], [*widths, np.zeros(last)]
 
     def __call__(self, counts: EpochCounts) -> L1Set | BoxSet:

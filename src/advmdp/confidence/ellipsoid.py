@@ -110,6 +110,13 @@ class EllipsoidSet(ConfidenceSet):
         new._reduced = None
         return new
 
+    def _row_data(self) -> tuple[Sequence[Table], ...]:
+        return (self.features,)
+
+    def _with_row_data(self, *tables: list[Table]) -> Self:
+        (features,) = tables
+        return type(self)(features, list(self.centres), list(self.grams), self.radius, self.simplex)
+
     def enlarged(self, multiple: float) -> Self:
         return self.with_estimate(self.centres, self.grams, multiple * self.radius)
 

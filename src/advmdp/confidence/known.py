@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from advmdp.confidence.base import (
     ConfidenceSet,
+    Table,
     check_distributions,
     layer_sizes_of,
     reachable_states,
@@ -29,6 +30,12 @@ class KnownKernels(ConfidenceSet):
         self.flat_kernels = np.concatenate(tables, axis=None)
         self.kernels = self._layers(self.flat_kernels)
         self._set_reachable(reachable_states([kernel > 0.0 for kernel in self.kernels]))
+
+    def _row_data(self) -> tuple[Sequence[Table], ...]:
+        return (self.kernels,)
+
+    def _with_row_data(self, *tables: list[Table]) -> Self:
+        return type(self)(*tables)
 
     def empty_pairs(self) -> NDArray[np.intp]:
         return np.empty((0, 3), dtype=np.intp)

@@ -61,6 +61,12 @@ class L1Set(ConfidenceSet):
         new._set_reachable(new._reachable())
         return new
 
+    def _row_data(self) -> tuple[Sequence[Table], ...]:
+        return self.centres, self.radii
+
+    def _with_row_data(self, *tables: list[Table]) -> Self:
+        return self.with_estimate(*tables)
+
     def empty_pairs(self) -> NDArray[np.intp]:
         return np.empty((0, 3), dtype=np.intp)
 

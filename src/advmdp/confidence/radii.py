@@ -140,7 +140,7 @@ def bernstein(
     visits: NDArray[np.float64],
     episodes: float,
     n_states: int,
-    n_actions: int,
+    n_actions: float,
     failure: float,
 ) -> NDArray[np.float64]:
     """Half-widths around empirical frequencies (UOB-REPS), shape of ``frequency`` (..., next states).
@@ -158,7 +158,7 @@ def weissman(
     n_next: int,
     episodes: int,
     n_states: int,
-    n_actions: int,
+    n_actions: float,
     failure: float,
 ) -> NDArray[np.float64]:
     """Radii in l1 norm around empirical rows over m = ``n_next`` states (UC-O-REPS), shape of ``visits`` N.

@@ -151,7 +151,7 @@ def shared_radius(model: LinearMixtureModel, zeta: float) -> Beta:
 
 def vector_radius(kind: Radius, model: LinearMixtureModel, lam: Callable[[int], float], zeta: float) -> Beta:
     """The radii of regression on all next states: see :mod:`advmdp.confidence.radii`."""
-    S, H, d, B = model.n_states, model.horizon, model.dim, model.bound
+    S, H, d, B = model.layers.counted.states, model.horizon, model.dim, model.bound
 
     def beta(estimate: RidgeEstimate, k: int) -> list[float]:
         if kind in ("paper", "paper-uniform"):

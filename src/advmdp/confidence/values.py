@@ -179,7 +179,8 @@ def value_targets(
         for t in range(sizes[h + 1]):
             value = 0.0
             for i in range(pair + t * n_actions, pair + (t + 1) * n_actions):
-                value += policy[i] * values[i]
+                if policy[i] > 0.0:  # of an unavailable action the value may be infinite
+                    value += policy[i] * values[i]
             value = value**power
             for j in range(dim):
                 regressors[h, j] += value * features[row + t * dim + j]

@@ -64,7 +64,7 @@ class DynamicRegret:
         layers = self._mdp.layers
         if "per-episode" in self.comparators:
             value = backward_greedy(
-                *self._mdp.flat_kernels, layers.size_array, layers.n_actions, losses, self._scratch
+                *self._mdp.flat_kernels, layers.size_array, layers.n_actions, layers.barred(losses), self._scratch
             )  # fmt: skip
             self._best.add(np.array([value]))
             if played == self._logged[len(self._best_at_rows)]:
@@ -91,7 +91,8 @@ class DynamicRegret:
         layers, segments = self._mdp.layers, len(self.grid) - 1
         values = np.full((segments + 1, segments + 1), np.inf)
         segment_values(
-            *self._mdp.flat_kernels, layers.size_array, layers.n_actions, self._prefix, values
+            *self._mdp.flat_kernels, layers.size_array, layers.n_actions, self._prefix,
+            layers.barred(np.zeros(layers.n_pairs)), values,
         )  # fmt: skip
         # least[j]: the least loss of the first j segments; each round allows one more switch.
         least, came_from = values[0].copy(), []
@@ -147,13 +148,17 @@ def segment_values(
     sizes: IntArray,
     n_actions: int,
     prefix: FloatArray,
+    barrier: FloatArray,
     values: FloatArray,
 ) -> None:
-    """``values[i, j]``: the least loss of one policy on the losses summed from grid point i to j > i."""
+    """``values[i, j]``: the least loss of one policy on the losses summed from grid point i to j > i.
+
+    ``barrier`` is added to them: infinite where an action is unavailable, else zero.
+    """
     policy = np.empty(prefix.shape[1])
     losses = np.empty(prefix.shape[1])
     for i in range(prefix.shape[0]):
         for j in range(i + 1, prefix.shape[0]):
             for pair in range(losses.size):
-                losses[pair] = prefix[j, pair] - prefix[i, pair]
+                losses[pair] = prefix[j, pair] - prefix[i, pair] + barrier[pair]
             values[i, j] = backward_greedy(data, offsets, sizes, n_actions, losses, policy)

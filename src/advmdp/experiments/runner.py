@@ -280,7 +280,7 @@ class Run:
         if self._dynamic is not None:
             own = frame["cumulative_loss"].to_numpy()
             frame = frame.assign(**self._dynamic.columns(own, self._summed_losses))
-        uniform = layers.split(np.full(layers.n_pairs, 1.0 / layers.n_actions))
+        uniform = layers.split(layers.uniform_policy)
         baselines = {
             "best": best_total,
             "uniform": expected_loss(mdp, uniform, total_losses),
@@ -405,7 +405,11 @@ def proved_bound(learner: Learner, episodes: int, oblivious: bool = True) -> flo
     mixture = getattr(problem, "simplex", False)
     if not mixture and (learner.shares or name == "portfolio"):
         return own  # worked out for mixtures of kernels only
-    sizes = (problem.n_states, problem.n_actions, problem.horizon, episodes, getattr(problem, "dim", 1))
+    counted = problem.layers.counted
+    # Weights in every state by themselves are bounded by the most actions of one state, occupancies by all pairs.
+    by_state = variants["conditional"] or name in ("mdp-e", "oppo", "powers", "pomd", "portfolio")
+    actions = counted.most_actions if by_state else counted.actions
+    sizes = (counted.states, actions, problem.horizon, episodes, getattr(problem, "dim", 1))
     # Shared are mixture weights, whose norm is at most one.
     zeta, bound = options.get("zeta", 0.05), 1.0 if learner.shares else getattr(problem, "bound", 1.0)
     name = ", ".join([name, *(variant for variant, chosen in variants.items() if chosen)])

@@ -9,11 +9,12 @@ in one flat vector, of which the list entries are views (see :class:`Layers`).
 from advmdp.layered.mdps import LayeredMDP, LinearMixtureMDP
 from advmdp.layered.models import LinearMixtureModel, TabularModel
 from advmdp.layered.persistence import load_mdp, problem_from_tree, problem_tree
-from advmdp.layered.shape import FloatArray, IntArray, Layers
-from advmdp.layered.validation import TOLERANCE, layer_sizes
+from advmdp.layered.shape import BoolArray, FloatArray, IntArray, Layers, logarithm
+from advmdp.layered.validation import TOLERANCE, checked_available, layer_sizes, masked_layers, with_copied_rows
 
 __all__ = [
     "TOLERANCE",
+    "BoolArray",
     "FloatArray",
     "IntArray",
     "LayeredMDP",
@@ -21,8 +22,12 @@ __all__ = [
     "LinearMixtureMDP",
     "LinearMixtureModel",
     "TabularModel",
+    "checked_available",
     "layer_sizes",
     "load_mdp",
+    "logarithm",
+    "masked_layers",
     "problem_from_tree",
     "problem_tree",
+    "with_copied_rows",
 ]

@@ -14,11 +14,12 @@ from advmdp import _gymnasium, storage
 from advmdp._checks import float_array
 from advmdp.errors import InvalidMDPError
 from advmdp.layered.mixtures import stack_kernels
-from advmdp.layered.models import LinearMixtureModel, TabularModel
-from advmdp.layered.shape import FloatArray, IntArray, Layers, flatten_shared
+from advmdp.layered.models import LinearMixtureModel, TabularModel, mask_tree
+from advmdp.layered.shape import BoolArray, FloatArray, IntArray, Layers, flatten_shared
 from advmdp.layered.validation import (
     TOLERANCE,
     check_one_mixture,
+    checked_available,
     checked_kernels,
     checked_parameter,
     probability_rows,
@@ -35,16 +36,33 @@ class LayeredMDP:
         List over layers 0..H-1 of arrays ``(S_h, A, S_{h+1})`` of next-state probabilities.  Rows must sum
         to one within 1e-9; what is left of the error is normalised away.  The same array object may stand in
         several layers: it is checked and stored once.
+        A layer may also be a sparse matrix of SciPy, ``(S_h * A, S_{h+1})``, rows ordered by state, then action.
+    available
+        Which actions a state has: a list over layers 0..H-1 of arrays ``(S_h, A)`` of bool, at least one True per
+        state; by default all.  Rows of unavailable actions are ignored, and hold what the first available one does.
+    n_actions
+        A; by default what the kernels have.
     scene
         What states and actions stand for; see :class:`advmdp.scene.Scene`.
     """
 
-    def __init__(self, kernels: Sequence[ArrayLike], *, scene: Scene | None = None) -> None:
-        layers, checked = checked_kernels(kernels)
-        self._adopt(TabularModel(layers.sizes, layers.n_actions), checked, scene)
+    def __init__(
+        self,
+        kernels: Sequence[Any],
+        available: Sequence[ArrayLike] | None = None,
+        n_actions: int | None = None,
+        *,
+        scene: Scene | None = None,
+    ) -> None:
+        masks = checked_available(available)
+        layers, checked = checked_kernels(kernels, masks)
+        if n_actions is not None and n_actions != layers.n_actions:
+            raise InvalidMDPError(f"n_actions is {n_actions}, but kernels have {layers.n_actions} actions")
+        self._adopt(TabularModel(layers.sizes, layers.n_actions, masks), checked, scene)
+        self._layers = layers
 
     def _adopt(self, model: TabularModel, kernels: Sequence[FloatArray], scene: Scene | None) -> None:
-        self._model = model
+        self._model, self._layers = model, model.layers
         self._scene = Scene() if scene is None else scene
         self._scene.check(model.layer_sizes, model.n_actions)
         self._kernel_buffer, self._kernel_offsets = flatten_shared(kernels)
@@ -77,7 +95,12 @@ class LayeredMDP:
     @property
     def layers(self) -> Layers:
         """The shape, with the way between ragged lists and flat vectors."""
-        return self._model.layers
+        return self._layers
+
+    @property
+    def available(self) -> tuple[BoolArray, ...]:
+        """Which actions a state has, per layer ``(S_h, A)``, read-only."""
+        return self._model.available
 
     @property
     def horizon(self) -> int:
@@ -115,7 +138,7 @@ class LayeredMDP:
         storage.write(path, "mdp", {"class": type(self).__name__, **self._tree()})
 
     def _tree(self) -> dict[str, Any]:
-        return {"kernels": list(self._kernels), "scene": self._scene.tree()}
+        return {"kernels": list(self._kernels), "available": mask_tree(self._layers), "scene": self._scene.tree()}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(layer_sizes={self.layer_sizes}, n_actions={self.n_actions})"
@@ -159,7 +182,7 @@ class LinearMixtureMDP(LayeredMDP):
         List over layers of vectors ``(d,)``; the last one is ignored, like the last features.
     bound
         B; by default the largest norm of theta_0..theta_{H-2}, which tells learners that much of the truth.
-    simplex, zeros_are_certain, shared, scales
+    simplex, zeros_are_certain, shared, scales, available
         As in :class:`LinearMixtureModel`.
     scene
         What states and actions stand for; see :class:`advmdp.scene.Scene`.
@@ -175,6 +198,7 @@ class LinearMixtureMDP(LayeredMDP):
         zeros_are_certain: bool = True,
         shared: bool = False,
         scales: Sequence[float] | None = None,
+        available: Sequence[ArrayLike] | None = None,
         scene: Scene | None = None,
     ) -> None:
         # Only the number of layers is compared here; the model checks the features themselves.
@@ -186,8 +210,9 @@ class LinearMixtureMDP(LayeredMDP):
         if bound is None:
             bound = max(norms, default=1.0) or 1.0
         model = LinearMixtureModel(
-            features, bound, simplex, zeros_are_certain=zeros_are_certain, shared=shared, scales=scales
-        )
+            features, bound, simplex,
+            zeros_are_certain=zeros_are_certain, shared=shared, scales=scales, available=available,
+        )  # fmt: skip
         bound = model.bound
         for h, vector in enumerate(parameters):
             if vector.shape != (model.dim,):
@@ -244,16 +269,17 @@ class LinearMixtureMDP(LayeredMDP):
     @classmethod
     def from_kernels(
         cls,
-        base_kernels: Sequence[Sequence[ArrayLike]],
+        base_kernels: Sequence[Sequence[Any]],
         weights: Sequence[ArrayLike] | ArrayLike,
         shared: bool | None = None,
+        available: Sequence[ArrayLike] | None = None,
         *,
         scene: Scene | None = None,
     ) -> LinearMixtureMDP:
         """Mix d kernel lists with weights that are probability vectors: one ``(d,)``, or one per layer.
 
-        Features, scaling and bound are those of :meth:`LinearMixtureModel.from_kernels`.  ``shared`` tells learners
-        that the weights are the same in every layer; by default they are told so if one vector is given.
+        Features, scaling, bound and ``available`` are those of :meth:`LinearMixtureModel.from_kernels`.  ``shared``
+        tells learners that the weights are the same in every layer; by default they are told so if one vector is given.
 
         Examples
         --------
@@ -262,7 +288,7 @@ class LinearMixtureMDP(LayeredMDP):
         >>> world.kernels[0].round(3).tolist()
         [[[0.55, 0.45]]]
         """
-        features, scales = stack_kernels(base_kernels)
+        features, scales = stack_kernels(base_kernels, checked_available(available))
         table = float_array(weights, "weights", InvalidMDPError)
         if shared is None:
             shared = table.ndim == 1
@@ -279,7 +305,10 @@ class LinearMixtureMDP(LayeredMDP):
         if shared:
             check_one_mixture(table)
         theta = [scale * row for scale, row in zip(scales, table, strict=True)]
-        return cls(features, theta, bound=max(scales), simplex=True, shared=shared, scales=scales, scene=scene)
+        return cls(
+            features, theta, bound=max(scales), simplex=True,
+            shared=shared, scales=scales, available=available, scene=scene,
+        )  # fmt: skip
 
     def _tree(self) -> dict[str, Any]:
         return {**self.model._tree(), "theta": list(self._theta), "scene": self._scene.tree()}

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from advmdp.errors import InvalidMDPError
-from advmdp.layered.shape import FloatArray, Layers, read_only
+from advmdp.layered.shape import BoolArray, FloatArray, Layers, read_only
 from advmdp.layered.validation import checked_kernels
 
 
 def stack_kernels(
-    base_kernels: Sequence[Sequence[ArrayLike]],
+    base_kernels: Sequence[Sequence[Any]], available: Sequence[BoolArray] | None = None
 ) -> tuple[list[FloatArray], list[float]]:
     """Base kernels as features of norm at most one, and the scale of each layer (1 for the last)."""
     if not isinstance(base_kernels, Sequence) or len(base_kernels) == 0:
@@ -22,7 +22,7 @@ def stack_kernels(
     bases: list[list[FloatArray]] = []
     for number, kernels in enumerate(base_kernels):
         try:
-            shape, checked = checked_kernels(kernels)
+            shape, checked = checked_kernels(kernels, available)
         except InvalidMDPError as error:
             raise InvalidMDPError(f"base kernel {number}: {error}") from error
         shapes.append(shape)

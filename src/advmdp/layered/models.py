@@ -13,26 +13,34 @@ from advmdp._checks import integer
 from advmdp.errors import InvalidMDPError
 from advmdp.layered.mixtures import stack_kernels
 from advmdp.layered.sampling import sampled_kernels
-from advmdp.layered.shape import FloatArray, IntArray, Layers, distinct, flatten_shared
+from advmdp.layered.shape import BoolArray, FloatArray, IntArray, Layers, distinct, flatten_shared
 from advmdp.layered.validation import (
     check_common_sum,
     check_feasible,
     check_norms,
     check_simplex_features,
+    checked_available,
     checked_bound,
     checked_scales,
     frozen_arrays,
     layer_sizes,
+    masked_layers,
 )
 from advmdp.seeding import Stream, sequence
 
 
 class TabularModel:
-    """What a tabular learner may know: the layers and the actions, nothing of the dynamics."""
+    """What a tabular learner may know: the layers and the actions, nothing of the dynamics.
 
-    def __init__(self, layer_sizes: Sequence[int], n_actions: int) -> None:
+    ``available`` says which actions a state has: a list over layers 0..H-1 of arrays ``(S_h, A)`` of bool, at least one
+    True per state; by default all.  No learner takes an unavailable action.
+    """
+
+    def __init__(
+        self, layer_sizes: Sequence[int], n_actions: int, available: Sequence[ArrayLike] | None = None
+    ) -> None:
         sizes = tuple(layer_sizes) if isinstance(layer_sizes, Iterable) else layer_sizes
-        self._layers = Layers(sizes, n_actions)
+        self._layers = masked_layers(sizes, n_actions, checked_available(available))
 
     @property
     def layers(self) -> Layers:
@@ -60,6 +68,11 @@ class TabularModel:
         return self._layers.n_states
 
     @property
+    def available(self) -> tuple[BoolArray, ...]:
+        """Which actions a state has, per layer ``(S_h, A)``, read-only."""
+        return available_tables(self._layers)
+
+    @property
     def model(self) -> TabularModel:
         """Itself, so that a model stands wherever a problem is asked for."""
         return self
@@ -82,7 +95,22 @@ class TabularModel:
         return f"{type(self).__name__}(layer_sizes={self.layer_sizes}, n_actions={self.n_actions})"
 
     def _tree(self) -> dict[str, Any]:
-        return {"layer_sizes": list(self.layer_sizes), "n_actions": self.n_actions}
+        masks = mask_tree(self._layers)
+        return {"layer_sizes": list(self.layer_sizes), "n_actions": self.n_actions, "available": masks}
+
+
+def available_tables(layers: Layers) -> tuple[BoolArray, ...]:
+    """The masks of a shape, per layer ``(S_h, A)``; all True where it has none."""
+    flat = np.ones(layers.n_pairs, dtype=np.bool_) if layers.available is None else layers.available
+    tables = tuple(layers.split(flat))
+    for table in tables:
+        table.flags.writeable = False
+    return tables
+
+
+def mask_tree(layers: Layers) -> list[BoolArray] | None:
+    """The masks of a shape, for a file."""
+    return None if layers.available is None else layers.split(layers.available)
 
 
 class LinearMixtureModel(TabularModel):
@@ -105,6 +133,9 @@ class LinearMixtureModel(TabularModel):
         Whether theta_h / scales[h], the mixture weights, are known to be the same in every layer (the last one apart).
     scales
         What the features of each layer were divided by, H numbers > 0; by default ones.
+    available
+        Which actions a state has, a list over layers of ``(S_h, A)`` of bool; by default all.  Features of others are
+        ignored.
     """
 
     def __init__(
@@ -116,9 +147,12 @@ class LinearMixtureModel(TabularModel):
         zeros_are_certain: bool = True,
         shared: bool = False,
         scales: Sequence[float] | None = None,
+        available: Sequence[ArrayLike] | None = None,
     ) -> None:
-        arrays = frozen_arrays(features, 4, "features")
-        super().__init__(layer_sizes(arrays, "features"), arrays[0].shape[1])
+        masks = checked_available(available)
+        arrays = frozen_arrays(features, 4, "features", masks)
+        possible = None if masks is None or not zeros_are_certain else [(a != 0.0).any(axis=3) for a in arrays]
+        self._layers = masked_layers(layer_sizes(arrays, "features"), arrays[0].shape[1], masks, possible)
         self._features = arrays
         self._bound = checked_bound(bound)
         self._simplex = bool(simplex)
@@ -185,7 +219,12 @@ class LinearMixtureModel(TabularModel):
         return (*(masks[id(a)] for a in self._features[:-1]), last)
 
     @classmethod
-    def from_kernels(cls, base_kernels: Sequence[Sequence[ArrayLike]], shared: bool = False) -> LinearMixtureModel:
+    def from_kernels(
+        cls,
+        base_kernels: Sequence[Sequence[Any]],
+        shared: bool = False,
+        available: Sequence[ArrayLike] | None = None,
+    ) -> LinearMixtureModel:
         """The model of an unknown mixture of d known kernels (simulators given as arrays).
 
         Coordinate i of a feature is the probability under base kernel i, divided per layer by the largest
@@ -195,9 +234,12 @@ class LinearMixtureModel(TabularModel):
         Parameters
         ----------
         base_kernels
-            d lists over layers of arrays ``(S_h, A, S_{h+1})``, rows summing to one.
+            d lists over layers of arrays ``(S_h, A, S_{h+1})``, rows summing to one, or of sparse matrices of SciPy
+            ``(S_h * A, S_{h+1})``.
         shared
             Whether the mixture weights are known to be the same in every layer.
+        available
+            Which actions a state has, a list over layers of ``(S_h, A)`` of bool; rows of others are ignored.
 
         Examples
         --------
@@ -208,14 +250,21 @@ class LinearMixtureModel(TabularModel):
         >>> model.layer_sizes, model.dim, round(model.bound, 3)
         ((1, 2, 1), 2, 0.922)
         """
-        return cls._mixture(base_kernels, True, shared)
+        return cls._mixture(base_kernels, True, shared, available)
 
     @classmethod
     def _mixture(
-        cls, base_kernels: Sequence[Sequence[ArrayLike]], zeros_are_certain: bool, shared: bool
+        cls,
+        base_kernels: Sequence[Sequence[Any]],
+        zeros_are_certain: bool,
+        shared: bool,
+        available: Sequence[ArrayLike] | None = None,
     ) -> LinearMixtureModel:
-        features, scales = stack_kernels(base_kernels)
-        return cls(features, max(scales), True, zeros_are_certain=zeros_are_certain, shared=shared, scales=scales)
+        features, scales = stack_kernels(base_kernels, checked_available(available))
+        return cls(
+            features, max(scales), True,
+            zeros_are_certain=zeros_are_certain, shared=shared, scales=scales, available=available,
+        )  # fmt: skip
 
     @classmethod
     def from_simulators(
@@ -264,4 +313,5 @@ class LinearMixtureModel(TabularModel):
             "zeros_are_certain": self._zeros_are_certain,
             "shared": self._shared,
             "scales": list(self._scales),
+            "available": mask_tree(self._layers),
         }

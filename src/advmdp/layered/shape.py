@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,6 +16,24 @@ from advmdp.errors import InvalidMDPError
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+
+
+class Counted(NamedTuple):
+    """The sizes that bounds and constants are made of.
+
+    Where some actions are unavailable, states that available actions cannot reach are left out, and ``actions`` is the
+    mean number of actions of a state, so that ``(states - 1) * actions`` pairs are counted.
+    """
+
+    #: S, the first and the terminal state included.
+    states: int
+    #: A.
+    actions: float
+    #: State-action pairs, n.
+    pairs: int
+    #: Of any one state.
+    most_actions: int
 
 
 @dataclass(frozen=True)
@@ -26,6 +45,10 @@ class Layers:
 
     sizes: tuple[int, ...]
     n_actions: int
+    #: Which pairs are available, flat; None where all are.
+    available: BoolArray | None = field(default=None, repr=False, compare=False)
+    #: States that available actions can reach, flat, the terminal one included; None where all can be, or nobody knows.
+    reached: BoolArray | None = field(default=None, repr=False, compare=False)
     pair_offsets: IntArray = field(init=False, repr=False, compare=False)
     size_array: IntArray = field(init=False, repr=False, compare=False)
     #: State-action pairs in layers 0..H-1.
@@ -60,7 +83,36 @@ class Layers:
         """All states, the first and the terminal one included, S."""
         return sum(self.sizes)
 
-    def split(self, flat: FloatArray) -> list[FloatArray]:
+    @cached_property
+    def counted(self) -> Counted:
+        """The sizes that bounds and constants are made of."""
+        if self.available is None:
+            return Counted(self.n_states, self.n_actions, self.n_pairs, self.n_actions)
+        choices = self.available.reshape(-1, self.n_actions).sum(axis=1)
+        if self.reached is not None:
+            choices = choices[self.reached[:-1]]
+        pairs = int(choices.sum())
+        return Counted(len(choices) + 1, pairs / len(choices), pairs, int(choices.max()))
+
+    @cached_property
+    def uniform_policy(self) -> FloatArray:
+        """Flat: every available action of a state with the same probability."""
+        if self.available is None:
+            return read_only(np.full(self.n_pairs, 1.0 / self.n_actions))
+        table = self.available.reshape(-1, self.n_actions)
+        policy: FloatArray = (table / table.sum(axis=1, keepdims=True)).ravel()
+        return read_only(policy)
+
+    @cached_property
+    def log_uniform_policy(self) -> FloatArray:
+        """Its logarithm, -inf where an action is unavailable."""
+        return read_only(logarithm(self.uniform_policy))
+
+    def barred(self, losses: FloatArray) -> FloatArray:
+        """The same losses, flat ``(..., n_pairs)``, but infinite where an action is unavailable: for planning."""
+        return losses if self.available is None else np.where(self.available, losses, np.inf)
+
+    def split(self, flat: NDArray[Any]) -> list[NDArray[Any]]:
         """A flat vector over pairs as a list over layers of ``(S_h, A)`` views."""
         offsets = self.pair_offsets
         return [flat[offsets[h] : offsets[h + 1]].reshape(self.sizes[h], self.n_actions) for h in range(self.horizon)]
@@ -107,6 +159,13 @@ class Layers:
         if pair >= 0:
             raise InvalidMDPError(f"{what}, {self.name_pair(pair)}: loss {flat[pair]} is outside [0, 1]")
         return flat
+
+
+def logarithm(values: FloatArray) -> FloatArray:
+    """log, -inf at zero."""
+    with np.errstate(divide="ignore"):
+        found: FloatArray = np.log(values)
+    return found
 
 
 @kernel

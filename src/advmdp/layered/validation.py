@@ -7,43 +7,134 @@ from contextlib import suppress
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from advmdp._checks import float_array
 from advmdp.errors import InvalidMDPError
-from advmdp.layered.shape import FloatArray, Layers, distinct, read_only
+from advmdp.layered.shape import BoolArray, FloatArray, Layers, distinct, read_only
 
 #: Rows must sum to one, and norms respect their bounds, up to this.
 TOLERANCE = 1e-9
 
 
-def frozen_arrays(entries: Sequence[ArrayLike], ndim: int, what: str) -> tuple[FloatArray, ...]:
-    """Private, read-only, finite float64 copies; entries that are one object stay one object."""
+def frozen_arrays(
+    entries: Sequence[Any], ndim: int, what: str, available: Sequence[BoolArray] | None = None
+) -> tuple[FloatArray, ...]:
+    """Private, read-only, finite float64 copies; entries that are one object stay one object.
+
+    Kernels may be sparse matrices ``(S_h * A, S_{h+1})``.  Where masks are given, the rows of an unavailable action are
+    replaced by those of the first available one of its state: whoever looks at them sees nothing new.
+    """
     if not isinstance(entries, Iterable):
         raise InvalidMDPError(f"{what} is {entries!r}, should be a list of arrays, one per layer 0 to H-1")
     entries = list(entries)  # holds every entry, so that no two of them can share an id by accident
     if not entries:
         raise InvalidMDPError(f"{what} is empty, should have one array per layer 0 to H-1")
-    copies: dict[int, FloatArray] = {}
+    if available is not None and len(available) != len(entries):
+        raise InvalidMDPError(f"available has {len(available)} layers, should have {len(entries)} like {what}")
+    width = entries[0].shape[0] if is_sparse(entries[0]) else None  # of the single first state: its actions
+    copies: dict[tuple[int, bytes], FloatArray] = {}
+    keys = [(id(e), b"" if available is None else available[h].tobytes()) for h, e in enumerate(entries)]
     for h, entry in enumerate(entries):
-        if id(entry) in copies:
+        if keys[h] in copies:
             continue
-        array = np.array(float_array(entry, f"{what}[{h}]", InvalidMDPError), order="C")
+        array = np.array(_dense(entry, width, f"{what}[{h}]"), order="C")
         if array.ndim != ndim:
             wanted = "(S_h, A, S_{h+1})" if ndim == 3 else "(S_h, A, S_{h+1}, d)"
             raise InvalidMDPError(f"{what}[{h}] has shape {array.shape}, should be {wanted}")
+        if available is not None:
+            array = with_copied_rows(array, first_available(available[h], array.shape[:2], h))
         if not np.isfinite(array).all():
             index = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
             raise InvalidMDPError(f"{what}[{h}], {_place(index)}: value {array[index]} is not a finite number")
         # A view of a read-only array: its flag cannot be set back.
-        copies[id(entry)] = read_only(array).view()
-    return tuple(copies[id(entry)] for entry in entries)
+        copies[keys[h]] = read_only(array).view()
+    return tuple(copies[key] for key in keys)
 
 
-def checked_kernels(kernels: Sequence[ArrayLike]) -> tuple[Layers, list[FloatArray]]:
+def is_sparse(entry: Any) -> bool:
+    """Whether this is a sparse matrix of SciPy, which need not be imported to say so."""
+    return hasattr(entry, "tocsr")
+
+
+def _dense(entry: Any, n_actions: int | None, what: str) -> FloatArray:
+    if not is_sparse(entry):
+        return float_array(entry, what, InvalidMDPError)
+    if n_actions is None or entry.ndim != 2 or entry.shape[0] % n_actions:
+        raise InvalidMDPError(
+            f"{what} is a sparse matrix of shape {entry.shape}, should be (S_h * A, S_{{h+1}}), rows ordered by state, "
+            "then action, and all layers alike"
+        )
+    return float_array(entry.toarray().reshape(-1, n_actions, entry.shape[1]), what, InvalidMDPError)
+
+
+def checked_available(available: Any, what: str = "available") -> list[BoolArray] | None:
+    """Masks as private arrays of bool, at least one True per state; None where every action is available."""
+    if available is None:
+        return None
+    if not isinstance(available, Iterable):
+        raise InvalidMDPError(f"{what} is {available!r}, should be a list over layers of arrays (S_h, A) of bool")
+    masks: list[BoolArray] = []
+    for h, entry in enumerate(available):
+        array = np.asarray(entry)
+        if array.ndim != 2 or not (
+            array.dtype == np.bool_ or (array.dtype.kind in "iuf" and np.isin(array, (0, 1)).all())
+        ):
+            raise InvalidMDPError(
+                f"{what}[{h}] has shape {array.shape} and type {array.dtype}, should be (S_h, A) of True and False"
+            )
+        mask: BoolArray = np.array(array, dtype=np.bool_)
+        masks.append(mask)
+        if not mask.any(axis=1).all():
+            state = int(mask.any(axis=1).argmin())
+            raise InvalidMDPError(f"{what}[{h}], state {state}: no action is available, should be one or more")
+    return None if all(mask.all() for mask in masks) else masks
+
+
+def first_available(mask: BoolArray, shape: tuple[int, ...], h: int) -> NDArray[np.intp]:
+    """The action whose row stands at each pair ``(S_h, A)``: itself, or the first available one."""
+    if mask.shape != shape:
+        raise InvalidMDPError(
+            f"available[{h}] has shape {mask.shape}, should be {shape} (states of the layer, actions)"
+        )
+    return np.where(mask, np.arange(shape[1]), mask.argmax(axis=1)[:, None])
+
+
+def with_copied_rows(array: FloatArray, action: NDArray[np.intp]) -> FloatArray:
+    """Rows ``(S_h, A, ...)`` taken from these actions ``(S_h, A)`` of the same state."""
+    copied: FloatArray = array[np.arange(len(array))[:, None], action]
+    return copied
+
+
+def masked_layers(
+    sizes: tuple[int, ...],
+    n_actions: int,
+    masks: Sequence[BoolArray] | None,
+    possible: Sequence[BoolArray] | None = None,
+) -> Layers:
+    """The shape with its masks; ``possible``, tables ``(S_h, A, S_{h+1})``, says which states can be reached."""
+    layers = Layers(sizes, n_actions)
+    if masks is None:
+        return layers
+    if len(masks) != layers.horizon:
+        raise InvalidMDPError(f"available has {len(masks)} layers, should have {layers.horizon}")
+    for h, mask in enumerate(masks):
+        first_available(mask, (sizes[h], n_actions), h)
+    reached = None
+    if possible is not None:
+        here = [np.ones(1, dtype=np.bool_)]
+        for table in possible[: layers.horizon - 1]:
+            here.append(table[here[-1]].any(axis=(0, 1)))
+        reached = read_only(np.concatenate([*here, np.ones(1, dtype=np.bool_)]))
+    return Layers(sizes, n_actions, read_only(np.concatenate(masks, axis=None)), reached)
+
+
+def checked_kernels(
+    kernels: Sequence[Any], available: Sequence[BoolArray] | None = None
+) -> tuple[Layers, list[FloatArray]]:
     """The shape that kernels have, and their rows, normalised; entries that are one object stay one object."""
-    arrays = frozen_arrays(kernels, 3, "kernels")
-    layers = Layers(layer_sizes(arrays, "kernels"), arrays[0].shape[1])
+    arrays = frozen_arrays(kernels, 3, "kernels", available)
+    layers = masked_layers(layer_sizes(arrays, "kernels"), arrays[0].shape[1], available, [a > 0.0 for a in arrays])
     checked = {id(array): probability_rows(array, h) for h, array in distinct(arrays)}
     return layers, [checked[id(array)] for array in arrays]
 

@@ -38,8 +38,8 @@ class DilatedBonus(CountingPolicyOptimisation):
     status = "every update against plain numpy that lists vertices; constants recalled, and consistent"
 
     def _tuned(self) -> tuple[float, float]:
-        S, A, H = self._layers.n_states, self._layers.n_actions, self._layers.horizon
-        eta = constants.dilated_bonus(S, A, H, self.episodes)
+        counted, H = self._layers.counted, self._layers.horizon
+        eta = constants.dilated_bonus(counted.states, counted.actions, H, self.episodes)
         return eta, 2.0 * (eta if self.options.eta is None else self.options.eta) * H
 
     def _values(self, state: PolicyState, episode: CheckedEpisode) -> FloatArray:

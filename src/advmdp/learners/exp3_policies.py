@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,13 +51,16 @@ class Exp3Policies(Learner):
 
     def _compose(self) -> None:
         layers = self._layers
-        states = layers.n_states - 1
+        rows = layers.uniform_policy.reshape(-1, layers.n_actions)
+        #: The available actions of every state.
+        self._choices = [np.flatnonzero(row).tolist() for row in rows]
         #: n, the number of deterministic policies.
-        self.n_policies = layers.n_actions**states
+        self.n_policies = prod(len(choices) for choices in self._choices)
         if self.n_policies > MOST_POLICIES:
+            up_to = "" if layers.available is None else "up to "
             raise InvalidSpecError(
-                f"learner 'exp3-policies' is for tiny worlds: {layers.n_actions} actions in {states} states make "
-                f"{layers.n_actions}^{states} policies, should be at most {MOST_POLICIES}"
+                f"learner 'exp3-policies' is for tiny worlds: {up_to}{layers.n_actions} actions in {len(rows)} states "
+                f"make {up_to}{layers.n_actions}^{len(rows)} policies, should be at most {MOST_POLICIES}"
             )
         eta = self.options.eta
         #: eta in force.
@@ -68,13 +72,18 @@ class Exp3Policies(Learner):
         return _softmax(self._now.state.log_weights)
 
     def policy_number(self, arm: int) -> list[FloatArray]:
-        """Policy number ``arm``: its digits to base A are the actions of the states, first layer first."""
+        """Policy number ``arm``: its digits are the actions of the states, first layer first.
+
+        The base of a digit is the number of available actions, A where all are.
+        """
         return self._layers.split(self._table(arm))
 
     def _table(self, arm: int) -> FloatArray:
-        n_actions, states = self._layers.n_actions, self._layers.n_states - 1
-        actions = [arm // n_actions**s % n_actions for s in range(states)]
-        table: FloatArray = np.eye(n_actions)[actions].ravel()
+        actions = []
+        for choices in self._choices:
+            arm, digit = divmod(arm, len(choices))
+            actions.append(choices[digit])
+        table: FloatArray = np.eye(self._layers.n_actions)[actions].ravel()
         return table
 
     def _begin(self) -> Arms:

@@ -30,5 +30,5 @@ class KnownTransitionLearner(Learner):
 def best_for(mdp: LayeredMDP, losses: FloatArray) -> FloatArray:
     """The best policy for a flat table of losses, flat."""
     policy, layers = np.empty(mdp.layers.n_pairs), mdp.layers
-    backward_greedy(*mdp.flat_kernels, layers.size_array, layers.n_actions, losses, policy)
+    backward_greedy(*mdp.flat_kernels, layers.size_array, layers.n_actions, layers.barred(losses), policy)
     return policy

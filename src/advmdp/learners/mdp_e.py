@@ -34,7 +34,7 @@ class MdpE(PolicyOptimisation, KnownTransitionLearner):
     options: StepOptions
 
     def _compose(self) -> None:
-        tuned = constants.mdp_e(self._layers.n_actions, self._layers.horizon, self.episodes)
+        tuned = constants.mdp_e(self._layers.counted.most_actions, self._layers.horizon, self.episodes)
         self.step_size = tuned if self.options.eta is None else self.options.eta
 
     def _values(self, state: PolicyState, episode: CheckedEpisode) -> FloatArray:

@@ -44,7 +44,7 @@ class Oppo(PolicyOptimisation):
     options: ValueStepOptions
 
     def _compose(self) -> None:
-        tuned = constants.oppo(self._layers.n_actions, self._layers.horizon, self.episodes)
+        tuned = constants.oppo(self._layers.counted.most_actions, self._layers.horizon, self.episodes)
         self.step_size = tuned if self.options.eta is None else self.options.eta
         #: lambda in force.
         self.regularisation = self.options.regularisation(self._problem)

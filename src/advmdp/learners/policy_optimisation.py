@@ -16,7 +16,7 @@ from advmdp.confidence import BoxSet, ConfidenceSet
 from advmdp.confidence.counts import BernsteinBoxes, VisitCounts
 from advmdp.confidence.estimators import EpochCounts
 from advmdp.episodes import CheckedEpisode
-from advmdp.layered import FloatArray, IntArray
+from advmdp.layered import FloatArray, IntArray, logarithm
 from advmdp.learners.base import Learner
 from advmdp.learners.options import BanditOptions, require
 from advmdp.learners.parts.steps import START_SHARE
@@ -58,9 +58,11 @@ class PolicyOptimisation(Learner):
         return state
 
     def _begin(self) -> PolicyState:
-        zeros, log_weights = np.zeros(self._layers.n_pairs), np.zeros(self._layers.n_pairs)
+        layers, zeros = self._layers, np.zeros(self._layers.n_pairs)
+        # -inf at an action that is unavailable, for ever.
+        log_weights = zeros if layers.available is None else np.where(layers.available, 0.0, -np.inf)
         if self.start is not None:
-            log_weights = np.log((1.0 - START_SHARE) * self.start + START_SHARE / self._layers.n_actions)
+            log_weights = logarithm((1.0 - START_SHARE) * self.start + START_SHARE * layers.uniform_policy)
         return self._improved(PolicyState(zeros, log_weights, zeros), zeros)
 
     def _learn(self, state: PolicyState, episode: CheckedEpisode) -> PolicyState:
@@ -82,7 +84,8 @@ class PolicyOptimisation(Learner):
 
     def _restore(self, tree: dict[str, Any], policy: FloatArray) -> PolicyState:
         weights, values = (self._layers.flat_vector(tree[name], name) for name in ("log_weights", "action_values"))
-        if not (np.isfinite(weights).all() and np.isfinite(values).all()):
+        unavailable = False if self._layers.available is None else ~self._layers.available & (weights == -np.inf)
+        if not ((np.isfinite(weights) | unavailable).all() and np.isfinite(values).all()):
             raise ValueError("log_weights or action_values have entries that are not finite")
         return PolicyState(policy, weights, values, k=integer(tree["k"], "k", 0, ValueError))
 

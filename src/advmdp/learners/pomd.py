@@ -35,7 +35,7 @@ class Pomd(CountingPolicyOptimisation):
     partial = True
 
     def _tuned(self) -> tuple[float, float]:
-        A, H, K = self._layers.n_actions, self._layers.horizon, self.episodes
+        A, H, K = self._layers.counted.most_actions, self._layers.horizon, self.episodes
         return constants.pomd_step(H, K), constants.pomd_exploration(A, K)
 
     def _compose(self) -> None:

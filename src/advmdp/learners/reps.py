@@ -122,9 +122,10 @@ class RepsLearner(Learner):
         if self._losses.feedback != self.feedback:
             raise TypeError(f"{type(self).__name__}.feedback is {self.feedback!r}, that of its losses is another")
 
-    def _sizes(self) -> tuple[int, int, int, int]:
-        """S, A, H, K."""
-        return self._layers.n_states, self._layers.n_actions, self._layers.horizon, self.episodes
+    def _sizes(self) -> tuple[int, float, int, int]:
+        """S, A, H, K, the first two as :class:`advmdp.layered.shape.Counted` counts them."""
+        counted = self._layers.counted
+        return counted.states, counted.actions, self._layers.horizon, self.episodes
 
     def _tune(self, eta: float, gamma: float) -> None:
         """Put step size and exploration in force: the options, or these."""

@@ -69,7 +69,7 @@ class UcrlVtr(Learner):
     def _planned(self, total_loss: FloatArray, data: Targets, k: int) -> Plan:
         """Q_k and the policy that is best for it, after k loss tables."""
         beta = self.options.radius_scale * self._targets.scalar_radii(data, self.options.zeta)
-        values = self._targets(data, beta, total_loss / max(1, k), GREEDY)
+        values = self._targets(data, beta, self._layers.barred(total_loss / max(1, k)), GREEDY)
         rows = values.reshape(-1, self._layers.n_actions)
         return Plan(np.eye(self._layers.n_actions)[rows.argmin(axis=1)].ravel(), values, total_loss, data, k)
 

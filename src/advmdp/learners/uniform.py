@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
-
 from advmdp.episodes import CheckedEpisode
 from advmdp.layered import FloatArray
 from advmdp.learners.base import Learner
@@ -28,7 +26,7 @@ class Uniform(Learner):
     partial = True
 
     def _begin(self) -> Fixed:
-        return Fixed(np.full(self._layers.n_pairs, 1.0 / self._layers.n_actions))
+        return Fixed(self._layers.uniform_policy)
 
     def _learn(self, state: Fixed, episode: CheckedEpisode) -> Fixed:
         return state

@@ -76,9 +76,9 @@ class VlsuobReps(RepsLearner):
     def _step_of(self, entropy: Entropy) -> Step:
         S, A, H, K = self._sizes()
         if entropy == "conditional":
-            n, zeta = self._layers.n_pairs, self.options.zeta
-            gamma = constants.conditional_exploration(n, S, A, H, K, zeta)
-            self._tune(eta=constants.conditional_step(n, A, K), gamma=gamma)
+            counted, zeta = self._layers.counted, self.options.zeta
+            gamma = constants.conditional_exploration(counted.pairs, S, A, H, K, zeta)
+            self._tune(eta=constants.conditional_step(counted.pairs, counted.most_actions, K), gamma=gamma)
             return ConditionalDescent(self._problem, lambda k: self.step_size, self.start)
         tuned = constants.theorem_1(S, A, H, K, self.options.zeta)
         self._tune(eta=tuned, gamma=tuned)
@@ -89,7 +89,7 @@ class VlsuobReps(RepsLearner):
             return self.options.lam
         if self.options.radius == "joint":
             return 1.0
-        return radii.growing_regularisation(k, self._layers.n_states, self._problem.dim)
+        return radii.growing_regularisation(k, self._layers.counted.states, self._problem.dim)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -20,10 +20,12 @@ from numpy.typing import ArrayLike, NDArray
 from advmdp._checks import float_array
 from advmdp.confidence import BoxSet, ConfidenceSet, EllipsoidSet, KnownKernels
 from advmdp.errors import InvalidSpecError
+from advmdp.layered import checked_available, masked_layers, with_copied_rows
 from advmdp.solvers import box, ellipsoid, known, robust
 from advmdp.solvers.centring import place_points
 from advmdp.solvers.conditional import conditional_step
 from advmdp.solvers.layout import make_layout
+from advmdp.solvers.masks import stand_ins
 from advmdp.solvers.presolve import EMPTY_MARGIN
 from advmdp.solvers.problem import (
     Answer,
@@ -154,11 +156,14 @@ def mirror_descent_step(
     kernels: Sequence[ArrayLike] | None = None,
     warm: Mapping[str, Floats] | None = None,
     tolerance: float = 1e-8,
+    available: Sequence[ArrayLike] | None = None,
 ) -> MirrorStep:
     """argmin over occupancy measures q' of the set of ``step_size <q', loss> + KL(q' || q)``.
 
     ``q`` is given by itself or, where its values may leave the range of floating point, by ``log_q`` (which
     takes precedence); tables may also come as one flat vector over pairs.  Losses may have any sign.
+    ``available`` masks the actions, a list over layers of ``(S_h, A)`` of bool: the others have mass zero before and
+    after; so have those whose ``log_q`` is -inf, in states with mass elsewhere.
     ``entropy="pairs"`` compares occupancies of (s, a); ``"triples"`` those of (s, a, s'), and needs the previous
     ``kernels``; ``"conditional"`` the policies, sum_b q'_b ln(pi'(a | s) / pi(a | s)): of q only its policy matters
     (uniform where a state has no mass), which may have zeros, and :func:`conditional_step` is quicker where the new
@@ -169,6 +174,21 @@ def mirror_descent_step(
     if isinstance(confidence_set, BoxSet) and confidence_set.kept_states is not None:
         # An interval below zero at a state that is left out is empty as well, and no solver sees it.
         require_rows(confidence_set, len(confidence_set.empty_pairs()) > 0)
+    if available is not None:
+        layers = masked_layers(confidence_set.layer_sizes, confidence_set.n_actions, checked_available(available))
+        every, loss = flat_step(confidence_set, q, log_q, loss)
+        log_q = np.where(layers.uniform_policy > 0.0, every, -np.inf)
+    if log_q is not None and entropy in ("pairs", "triples"):
+        every, losses = flat_step(confidence_set, q, log_q, loss)
+        found = stand_ins(every, confidence_set.layer_sizes, confidence_set.n_actions)
+        if found is not None:
+            if kernels is not None:
+                kernels = [with_copied_rows(np.asarray(p), a) for p, a in zip(kernels, found.actions, strict=True)]
+            step = mirror_descent_step(
+                confidence_set.with_rows_of(found.actions), None, losses[found.pairs], step_size,
+                log_q=found.spread(every), entropy=entropy, kernels=kernels, warm=warm, tolerance=tolerance,
+            )  # fmt: skip
+            return replace(step, flat=found.merge(step.flat, step.layer_sizes, step.n_actions))
     if entropy == "triples":
         from advmdp.solvers.triples import triples_step
 

@@ -27,10 +27,12 @@ def plans(layers: Layers, kernel: tuple[FloatArray, IntArray], tables: FloatArra
     Where the rate eta is infinite the best one, V(s) = min_a x(s, a), x(s, a) = l(s, a) + sum_{s'} P(s' | s, a) V(s');
     else the soft one, which minimises <q, l> + (1 / eta) sum q ln(A pi):
 
-        V(s) = -(1 / eta) ln( (1 / A) sum_a exp(-eta x(s, a)) ),      pi(a | s) = exp(eta (V(s) - x(s, a))) / A.
+        V(s) = -(1 / eta) ln( (1 / A) sum_a exp(-eta x(s, a)) ),      pi(a | s) = exp(eta (V(s) - x(s, a))) / A,
+
+    A the number of actions that are available in s.
     """
     policies = np.empty_like(tables)
-    plan(*kernel, layers.size_array, layers.n_actions, tables, rates, policies)
+    plan(*kernel, layers.size_array, layers.n_actions, layers.barred(tables), rates, policies)
     return policies
 
 
@@ -82,10 +84,15 @@ class PlugInLearners:
         return cls(layers, tuple(rules), 0, np.zeros((len(rules), layers.n_pairs)))
 
     @property
+    def _unit(self) -> float:
+        """sqrt(ln A / (n k)) of the next episode."""
+        counted = self.layers.counted
+        return sqrt(log(counted.most_actions) / (counted.pairs * (self.episodes + 1)))
+
+    @property
     def rates(self) -> FloatArray:
         """eta of each for the next episode."""
-        horizon, n_pairs = self.layers.horizon, self.layers.n_pairs
-        unit = sqrt(horizon * log(self.layers.n_actions) / (n_pairs * (self.episodes + 1)))
+        unit = sqrt(self.layers.horizon) * self._unit
         # With one action there is nothing to learn: any rate will do.
         return np.array([rule.multiple for rule in self.rules]) * (unit or 1.0)
 
@@ -95,8 +102,7 @@ class PlugInLearners:
         ``predicted`` has m of each learner as it was before the episode, ``(P, n_pairs)``, and ``occupancy`` q.
         """
         totals = self.totals.copy()
-        gamma = sqrt(log(self.layers.n_actions) / (self.layers.n_pairs * (self.episodes + 1)))
-        fading = np.array([rule.fading for rule in self.rules])
+        gamma, fading = self._unit, np.array([rule.fading for rule in self.rules])
         add_estimates(pairs, losses, predicted, occupancy, gamma, fading, totals)
         return replace(self, episodes=self.episodes + 1, totals=totals)
 
@@ -151,9 +157,11 @@ def plan(
                             for i in range(count):
                                 x[a, i] += p * value[t, i]
             for i in range(count):
-                least = np.inf
+                least, choices = np.inf, 0
                 for a in range(n_actions):
                     least = min(least, x[a, i])
+                    if x[a, i] < np.inf:
+                        choices += 1
                 total = 0.0
                 for a in range(n_actions):
                     if rates[i] == np.inf:
@@ -166,7 +174,7 @@ def plan(
                     policies[i, first + a] /= total
                 value_here[s, i] = least
                 if rates[i] != np.inf:
-                    value_here[s, i] -= np.log(total / n_actions) / rates[i]
+                    value_here[s, i] -= np.log(total / choices) / rates[i]
         value, value_here = value_here, value
 
 

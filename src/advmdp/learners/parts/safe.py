@@ -46,11 +46,13 @@ class SafeBase:
 
     def __init__(self, model: TabularModel, shared: bool, zeta: float) -> None:
         self.model, self.layers = model, model.layers
-        n_actions, n_pairs = self.layers.n_actions, self.layers.n_pairs
-        #: D; with one action there is nothing to learn, and any will do.
-        self.range = self.layers.horizon * log(max(n_actions, 2))
-        self.first_scale = sqrt(self.range * n_pairs)
-        self._log_first = np.full(n_pairs, -log(n_actions))
+        counted = self.layers.counted
+        #: ln A; with one action there is nothing to learn, and any will do.
+        self._log_actions = log(max(counted.most_actions, 2))
+        #: D.
+        self.range = self.layers.horizon * self._log_actions
+        self.first_scale = sqrt(self.range * counted.pairs)
+        self._log_first = self.layers.log_uniform_policy
         self.estimator: Any
         self.sets: Any
         if isinstance(model, LinearMixtureModel):
@@ -61,8 +63,9 @@ class SafeBase:
     def start(self) -> SafeState:
         """The uniform policy, and all kernels."""
         everything = all_kernels(self.layers.sizes, self.layers.n_actions)
-        policy = np.exp(self._log_first)
-        return SafeState(policy, self._log_first, self.first_scale, self.estimator.empty(), everything)
+        return SafeState(
+            self.layers.uniform_policy, self._log_first, self.first_scale, self.estimator.empty(), everything
+        )
 
     def upper(self, state: SafeState, episode: CheckedEpisode) -> FloatArray:
         """u at the visited pairs."""
@@ -76,7 +79,7 @@ class SafeBase:
     def advance(self, state: SafeState, episode: CheckedEpisode, rho: FloatArray, premium: float, k: int) -> SafeState:
         """After episode k (from 0); losses that came late are weighted as they would have been in time."""
         n_pairs, horizon, eta = self.layers.n_pairs, self.layers.horizon, self.range / state.scale
-        gamma = sqrt(max(premium, 1e-3) * log(max(self.layers.n_actions, 2)) / (n_pairs * (k + 1)))
+        gamma = sqrt(max(premium, 1e-3) * self._log_actions / (self.layers.counted.pairs * (k + 1)))
         seen = [(episode.pairs, episode.losses, rho, self.upper(state, episode))]
         seen += [(late.pairs, late.losses, late.weights[:, 0], late.weights[:, -2]) for late in episode.late]
         estimate, growth = np.zeros(n_pairs), 0.0
@@ -86,7 +89,9 @@ class SafeBase:
             growth += min(0.5 * eta * horizon * float(u @ lhat**2), float(u @ lhat))
         scale = state.scale + growth
         ratio = state.scale / scale
-        reference = ratio * state.log_policy + (1.0 - ratio) * self._log_first
+        reference = ratio * state.log_policy
+        if ratio < 1.0:  # else -inf, of an unavailable action, times zero
+            reference += (1.0 - ratio) * self._log_first
         step = conditional_step(state.set, reference, self.range / scale * estimate)
         data = self.estimator.add(state.data, episode.states, episode.actions)
         return SafeState(step.policy, step.log_policy, scale, data, self._set(data, state))

@@ -16,7 +16,7 @@ import numpy as np
 from advmdp._checks import float_array
 from advmdp.confidence import ConfidenceSet, KnownKernels
 from advmdp.errors import InvalidSpecError
-from advmdp.layered import FloatArray, LayeredMDP, Layers, LinearMixtureModel, TabularModel
+from advmdp.layered import FloatArray, LayeredMDP, Layers, LinearMixtureModel, TabularModel, logarithm
 from advmdp.learners.options import Entropy
 from advmdp.occupancy import check_policy, condition, occupancy_measure
 from advmdp.solvers import MirrorStep, mirror_descent_step
@@ -26,6 +26,8 @@ from advmdp.solvers.repeated import FlatStep, RepeatedStep
 
 #: A step that the solver certifies with a gap above its tolerance, and at most this, is taken all the same.
 LARGEST_GAP = 1e-4
+#: Nothing is divided by less.
+SMALLEST = 1e-300
 #: The share of the usual start that a start policy is mixed with.
 START_SHARE = 0.1
 
@@ -60,9 +62,11 @@ class Descent(NamedTuple):
 
 
 def uniform_log_q(layers: Layers) -> FloatArray:
-    """log q of the measure that is uniform in each layer."""
+    """log q of the measure that is uniform over the available pairs of each layer."""
     sizes, n_actions = layers.sizes[:-1], layers.n_actions
-    return np.concatenate([np.full(n * n_actions, -log(n * n_actions)) for n in sizes])
+    if layers.available is None:
+        return np.concatenate([np.full(n * n_actions, -log(n * n_actions)) for n in sizes])
+    return logarithm(np.concatenate([mask / mask.sum() for mask in layers.split(layers.available)], axis=None))
 
 
 def mean_kernels(problem: TabularModel | LayeredMDP) -> list[FloatArray]:
@@ -78,11 +82,19 @@ def mean_kernels(problem: TabularModel | LayeredMDP) -> list[FloatArray]:
     return kernels
 
 
-def policy_of(log_q: FloatArray, n_actions: int) -> FloatArray:
-    """pi(a | s) = q(s, a) / q(s)."""
+def policy_of(log_q: FloatArray, layers: Layers) -> FloatArray:
+    """pi(a | s) = q(s, a) / q(s), uniform where q(s) is zero."""
     policy = np.empty_like(log_q)
-    condition(log_q, n_actions, policy)
-    return policy
+    condition(log_q, layers.n_actions, policy)
+    return available_only(policy, layers)
+
+
+def available_only(policy: FloatArray, layers: Layers) -> FloatArray:
+    """The same policy, but that states which nobody visits and whose row is uniform are uniform over the available."""
+    if layers.available is None:
+        return policy
+    wrong = ((policy > 0.0) & ~layers.available).reshape(-1, layers.n_actions).any(axis=1)
+    return np.where(np.repeat(wrong, layers.n_actions), layers.uniform_policy, policy)
 
 
 @dataclass(frozen=True)
@@ -108,9 +120,13 @@ class MirrorDescent(OccupancyStep):
             q = (1.0 - START_SHARE) * layers.flatten(occupancy_measure(mean, layers.split(self.first_policy)))
             uniform = START_SHARE * np.exp(log_q)
             parts = zip(layers.split(q), mean, layers.split(uniform), kernels, strict=True)
-            kernels = [(a[..., None] * p + b[..., None] * r) / (a + b)[..., None] for a, p, b, r in parts]
-            log_q = np.log(q + uniform)
-        return Descent(log_q, policy_of(log_q, layers.n_actions), kernels if self.entropy == "triples" else None)
+            # Of an unavailable pair the mass is zero, and its row any.
+            shares = [
+                (np.where(a + b > 0.0, a / np.maximum(a + b, SMALLEST), 0.0)[..., None], p, r) for a, p, b, r in parts
+            ]
+            kernels = [share * p + (1.0 - share) * r for share, p, r in shares]
+            log_q = logarithm(q + uniform)
+        return Descent(log_q, policy_of(log_q, layers), kernels if self.entropy == "triples" else None)
 
     def advance(self, state: Descent, confidence_set: ConfidenceSet, estimate: FloatArray, k: int) -> Descent:
         """From q_k to q_{k+1}."""
@@ -124,7 +140,7 @@ class MirrorDescent(OccupancyStep):
             looser = 2.0 * error.gap
             step = mirror_descent_step(confidence_set, None, estimate, self.eta(k), tolerance=looser, **options)
         log_q = step.flat.log_q
-        policy = policy_of(log_q, self.problem.n_actions)
+        policy = policy_of(log_q, self.problem.layers)
         return Descent(log_q, policy, step.kernels if self.entropy == "triples" else None, step.warm, step)
 
     def project(self, state: Descent, confidence_set: ConfidenceSet) -> Descent:
@@ -141,7 +157,7 @@ class MirrorDescent(OccupancyStep):
         kernels = None
         if self.entropy == "triples":
             kernels = [table.copy() for table in LayeredMDP(tree["kernels"]).kernels]
-        return Descent(log_q, policy_of(log_q, self.problem.n_actions), kernels, restored_warm(tree["warm"]))
+        return Descent(log_q, policy_of(log_q, self.problem.layers), kernels, restored_warm(tree["warm"]))
 
 
 class PolicyDescent(NamedTuple):
@@ -173,13 +189,14 @@ class ConditionalDescent:
     def start(self) -> PolicyDescent:
         """pi_1."""
         layers = self.problem.layers
-        policy = np.full(layers.n_pairs, 1.0 / layers.n_actions) if self.first_policy is None else self.first_policy
-        if (policy <= 0.0).any():
+        policy = layers.uniform_policy if self.first_policy is None else self.first_policy
+        never = (policy <= 0.0) & (layers.uniform_policy > 0.0)
+        if never.any():
             raise InvalidSpecError(
-                f"start, {layers.name_pair(int(policy.argmin()))}: probability 0, which the conditional step can never "
+                f"start, {layers.name_pair(int(never.argmax()))}: probability 0, which the conditional step can never "
                 "leave; mix the policy with a little of the uniform one"
             )
-        return PolicyDescent(policy, np.log(policy))
+        return PolicyDescent(policy, logarithm(policy))
 
     def project(self, state: PolicyDescent, confidence_set: ConfidenceSet) -> PolicyDescent:
         """The policy stays: it belongs to no set."""
@@ -228,11 +245,10 @@ class KnownDescent(OccupancyStep):
         layers = self.mdp.layers
         first = self._step.cold(uniform_log_q(layers), np.zeros(layers.n_pairs))
         if self.first_policy is None:
-            return Descent(first.log_q, first.policy)
+            return Descent(first.log_q, available_only(first.policy, layers))
         q = layers.flatten(occupancy_measure(self.mdp, layers.split(self.first_policy)))
-        with np.errstate(divide="ignore"):
-            log_q = np.log((1.0 - START_SHARE) * q + START_SHARE * np.exp(first.log_q))
-        return Descent(log_q, policy_of(log_q, layers.n_actions))
+        log_q = logarithm((1.0 - START_SHARE) * q + START_SHARE * np.exp(first.log_q))
+        return Descent(log_q, policy_of(log_q, layers))
 
     def project(self, state: Descent, confidence_set: ConfidenceSet) -> Descent:
         """The set never changes."""
@@ -241,7 +257,7 @@ class KnownDescent(OccupancyStep):
     def advance(self, state: Descent, confidence_set: ConfidenceSet, estimate: FloatArray, k: int) -> Descent:
         """From q_k to q_{k+1}."""
         step = self._step(state.log_q, self.eta * estimate)
-        return Descent(step.log_q, step.policy, None, None, step)
+        return Descent(step.log_q, available_only(step.policy, self.mdp.layers), None, None, step)
 
     def tree(self, state: Descent) -> dict[str, Any]:
         """For a checkpoint."""
@@ -251,7 +267,7 @@ class KnownDescent(OccupancyStep):
         """The inverse of :meth:`tree`, or ValueError; the policy, which does not follow from log q to the last bit,
         is put in place by the learner."""
         log_q = checked_log_q(self.mdp.layers, tree["log_q"])
-        return Descent(log_q, policy_of(log_q, self.mdp.n_actions))
+        return Descent(log_q, policy_of(log_q, self.mdp.layers))
 
 
 @dataclass(frozen=True)
@@ -334,7 +350,7 @@ class Bank(OccupancyStep):
 
     def _averaged(self, bases: tuple[Descent, ...], log_weights: FloatArray) -> BankDescent:
         log_q = np.logaddexp.reduce([w + base.log_q for w, base in zip(log_weights, bases, strict=True)])
-        return BankDescent(log_q, policy_of(log_q, self.problem.n_actions), bases, log_weights)
+        return BankDescent(log_q, policy_of(log_q, self.problem.layers), bases, log_weights)
 
     def tree(self, state: BankDescent) -> dict[str, Any]:
         """For a checkpoint."""
