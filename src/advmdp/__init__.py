@@ -30,13 +30,15 @@ from advmdp.worlds import make_world
 
 if TYPE_CHECKING:
     from advmdp.experiments import RunResult, run
-    from advmdp.process import Process
+    from advmdp.process import Agent, Process, load_agent
 else:  # these need pandas, pyarrow and more, or are not everybody's
     __getattr__ = lazy(
         __name__,
+        Agent="advmdp.process",
         Process="advmdp.process",
         RunResult="advmdp.experiments.runner",
         experiments="advmdp.experiments",
+        load_agent="advmdp.process",
         run="advmdp.experiments.runner",
         theory="advmdp.theory",
     )
@@ -45,6 +47,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Adversary",
+    "Agent",
     "ConcurrentUseError",
     "CorruptCheckpointError",
     "Episode",
@@ -63,6 +66,7 @@ __all__ = [
     "TabularModel",
     "confidence",
     "errors",
+    "load_agent",
     "load_learner",
     "load_mdp",
     "make_adversary",

@@ -88,6 +88,12 @@ class CheckedEpisode(NamedTuple):
     later: NDArray[np.bool_] | None = None
     #: Losses of earlier episodes that have come since the last update.
     late: tuple[LateLosses, ...] = ()
+    #: The learner's state in which it was played, if that is not the current one: other episodes were told meanwhile.
+    played: Any = None
+
+    def played_in(self, state: Any) -> Any:
+        """The learner's state in which it was played, given the current one."""
+        return state if self.played is None else self.played
 
     def scatter(self, values: FloatArray, n_pairs: int) -> FloatArray:
         """A flat vector over pairs with these H values at the visited pairs: zero elsewhere, and where they are NaN."""

@@ -19,6 +19,7 @@ class Stream(IntEnum):
     TRANSITIONS = 3
     LEARNER = 4
     SIMULATORS = 5
+    AGENT = 6
 
 
 def sequence(seed: int, purpose: Stream) -> np.random.SeedSequence:

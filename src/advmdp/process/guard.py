@@ -46,8 +46,8 @@ class Guard(NamedTuple):
 
         sum Y / (1 + gamma Y) - ln(1 / zeta) / (2 gamma)  <=  sum L_b      with probability at least 1 - zeta.
 
-    The best of a grid of gammas is taken, gamma_j with zeta_j = ZETA / ((j + 1) (j + 2)).  A loss that is missing counts
-    as 0 in Y, with which a lower bound stays one.
+    The best of a grid of gammas is taken, gamma_j with zeta_j = ZETA / ((j + 1) (j + 2)).  A loss that is missing
+    counts as 0 in Y, with which a lower bound stays one.
     """
 
     #: What may be lost in excess, as a share of the baseline's loss.

@@ -128,13 +128,23 @@ class ExpertWeights:
         estimate(rho, losses, self.baselines, self.centring, values)
         return values
 
-    def add(self, rho: FloatArray, losses: FloatArray) -> Self:
-        """The weights with one more episode, given its posterior and its losses."""
+    def add(self, rho: FloatArray, losses: FloatArray, played: Self | None = None) -> Self:
+        """The weights with one more episode, given its posterior and its losses.
+
+        ``played`` are the weights that its expert was drawn with, if not these.  The estimates have no bias then
+        either, but rho may be as large as one over those weights, so that less is taken off: c_i is for the smaller
+        of the two.
+        """
+        centring = self.centring
+        if played is not None:
+            centring = np.empty(self.totals.size)
+            rate = self.step_size * (1.0 - self.premium)
+            centre(np.minimum(self.weights, played.weights), self.shares, self.baselines, rate, centring)
         estimates, shares, totals = np.empty((3, self.totals.size))
         baselines, seen = np.empty((2, self.baselines.size))
         scale = advance(
             rho, losses, self.premium, self.step_size, self.scale, self.shares, self.totals,
-            self.baselines, self.seen, self.centring, estimates, shares, totals, baselines, seen,
+            self.baselines, self.seen, centring, estimates, shares, totals, baselines, seen,
         )  # fmt: skip
         return type(self)(self.base, self.episodes + 1, self.first_scale, float(scale), totals, shares, baselines, seen)
 

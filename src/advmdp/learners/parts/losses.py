@@ -35,8 +35,8 @@ class ImportanceWeights:
         raise NotImplementedError
 
     def __call__(self, state: Any, episode: CheckedEpisode, k: int) -> FloatArray:
-        """lhat of episode k (from 0), which was played in this state of the learner."""
-        weights = self.weights(state, episode.states, episode.pairs, k)
+        """lhat of episode k (from 0), with the learner in this state."""
+        weights = self.weights(episode.played_in(state), episode.states, episode.pairs, k)
         estimate = episode.scatter(episode.losses / self.divisors(weights, episode, k), state.policy.size)
         for late in episode.late:
             now = self.weights(state, late.states, late.pairs, k)

@@ -76,11 +76,17 @@ class SafeBase:
         """l / (u / rho + gamma), ``(H,)``: zero where it cannot have played what was played, or no loss was seen."""
         return np.nan_to_num(losses * rho / np.maximum(u + gamma * rho, LEAST))
 
-    def advance(self, state: SafeState, episode: CheckedEpisode, rho: FloatArray, premium: float, k: int) -> SafeState:
-        """After episode k (from 0); losses that came late are weighted as they would have been in time."""
+    def advance(
+        self, state: SafeState, episode: CheckedEpisode, rho: FloatArray, premium: float, k: int,
+        played: SafeState | None = None,
+    ) -> SafeState:  # fmt: skip
+        """After episode k (from 0); losses that came late are weighted as they would have been in time.
+
+        ``played`` is where it stood when the episode was played, if not here.
+        """
         n_pairs, horizon, eta = self.layers.n_pairs, self.layers.horizon, self.range / state.scale
         gamma = sqrt(max(premium, 1e-3) * self._log_actions / (self.layers.counted.pairs * (k + 1)))
-        seen = [(episode.pairs, episode.losses, rho, self.upper(state, episode))]
+        seen = [(episode.pairs, episode.losses, rho, self.upper(state if played is None else played, episode))]
         seen += [(late.pairs, late.losses, late.weights[:, 0], late.weights[:, -2]) for late in episode.late]
         estimate, growth = np.zeros(n_pairs), 0.0
         for pairs, losses, posterior, u in seen:
