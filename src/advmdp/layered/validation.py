@@ -122,9 +122,9 @@ def masked_layers(
         first_available(mask, (sizes[h], n_actions), h)
     reached = None
     if possible is not None:
-        here = [np.ones(1, dtype=np.bool_)]
+        here: list[BoolArray] = [np.ones(1, dtype=np.bool_)]
         for table in possible[: layers.horizon - 1]:
-            here.append(table[here[-1]].any(axis=(0, 1)))
+            here.append(np.asarray(table[here[-1]].any(axis=(0, 1))))
         reached = read_only(np.concatenate([*here, np.ones(1, dtype=np.bool_)]))
     return Layers(sizes, n_actions, read_only(np.concatenate(masks, axis=None)), reached)
 
