@@ -115,7 +115,7 @@ def test_a_seed_repeats_everything():
     env = small("adaptive")
     first = [play_through(env, [0, 1, 0], seed=5), *(play_through(env, [0, 1, 0]) for _ in range(4))]
     again = [play_through(env, [0, 1, 0], seed=5), *(play_through(env, [0, 1, 0]) for _ in range(4))]
-    assert first == again
+    assert repr(first) == repr(again)  # masks are arrays
     assert first[4][1] != first[0][1]  # the adversary has reacted
 
 

@@ -105,7 +105,7 @@ def test_every_state_has_its_way_back(kind, horizon):
     rng = np.random.default_rng(0)
     for h in range(first, mdp.horizon - 1):
         for i in rng.choice(len(states[h]), size=min(12, len(states[h])), replace=False):
-            for action in range(mdp.n_actions):
+            for action in np.flatnonzero(mdp.available[h][i]):
                 row, loss = np.zeros(len(states[h + 1])), 0.0
                 places = {key: j for j, key in enumerate(zip(states[h + 1], over[h + 1], strict=True))}
                 if over[h][i]:

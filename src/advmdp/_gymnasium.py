@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -19,8 +21,8 @@ _START = "start"
 State = tuple[int, bool]
 
 
-def unroll(env: Any, horizon: int) -> tuple[list[FloatArray], list[FloatArray], Scene]:
-    """Kernels, expected losses and the names of states for ``horizon`` steps of a tabular environment."""
+def unroll(env: Any, horizon: int) -> tuple[list[FloatArray], list[FloatArray], list[NDArray[np.bool_]] | None, Scene]:
+    """Kernels, expected losses, masks and the names of states for ``horizon`` steps of a tabular environment."""
     base = getattr(env, "unwrapped", env)
     table = getattr(base, "P", None)
     if table is None:
@@ -58,17 +60,79 @@ def unroll(env: Any, horizon: int) -> tuple[list[FloatArray], list[FloatArray], 
             return highest / scale  # no reward is reward 0
         return sum(float(p) * (highest - float(reward)) / scale for p, _, reward, _ in table[number][action])
 
+    masks = _masks(env, base, table, n_actions)
+
+    def available(state: Any) -> NDArray[np.bool_]:
+        waits = masks is None or state == _START or state[1] or state[0] not in masks
+        return np.ones(n_actions, dtype=np.bool_) if waits else masks[state[0]]  # type: ignore[index]
+
     random_start = len(starts) > 1
     # A random start: a first layer of one state, whose actions all draw it, free of charge.
     first: Any = _START if random_start else (next(iter(starts)), False)
-    (kernels,), layers = unroll_steps(first, horizon + random_start, n_actions, [step])
+    (kernels,), layers = unroll_steps(first, horizon + random_start, n_actions, [step], available)
     losses = [
         np.clip([[loss(state, action) for action in range(n_actions)] for state in layer], 0.0, 1.0) for layer in layers
     ]
     names = [[state if state == _START else state[0] for state in layer] for layer in layers]
     over = [[state != _START and state[1] for state in layer] for layer in layers]
     scene = Scene(states=[*names, ["end"]], details={"over": [*over, [True]]}, map=_map(base))
-    return kernels, losses, scene
+    able = None if masks is None else [np.array([available(state) for state in layer]) for layer in layers]
+    return kernels, losses, able, scene
+
+
+def _masks(env: Any, base: Any, table: Mapping[int, Any], n_actions: int) -> dict[int, NDArray[np.bool_]] | None:
+    """Which actions each state has: from ``action_masks`` (a table, or a function of the state or of none), from
+    ``action_mask(state)`` as Taxi has it, or from the ``info`` of steps.  None where the environment says nothing."""
+    given = getattr(base, "action_masks", None)
+    by_state = getattr(base, "action_mask", None) if given is None else given
+    if given is not None and not callable(given):
+        found = {state: given[state] for state in table}
+    elif callable(by_state):
+        found = {}
+        for state in table:
+            try:
+                found[state] = by_state(state)
+            except TypeError:  # it speaks of the state that the environment is in
+                base.s, before = state, base.s
+                found[state] = by_state()
+                base.s = before
+    else:
+        found = _masks_in_info(env, table)
+    if not found:
+        return None
+    masks = {}
+    for state, mask in found.items():
+        masks[state] = np.asarray(mask) != 0
+        if masks[state].shape != (n_actions,) or not masks[state].any():
+            raise InvalidMDPError(
+                f"{type(base).__name__}: the action mask of state {state} is {mask!r}, should be {n_actions} entries, "
+                "not all of them zero"
+            )
+    return masks
+
+
+def _masks_in_info(env: Any, table: Mapping[int, Any]) -> dict[int, Any]:
+    """The masks that ``info`` has in every state that a step can lead to, tried on a copy of the environment."""
+    try:
+        trial = copy.deepcopy(env)
+        state, info = trial.reset(seed=0)
+        if "action_mask" not in info:
+            return {}
+    except Exception:  # not an environment that plays: its table is all there is
+        return {}
+    found = {int(state): info["action_mask"]}
+    for here, actions in table.items():
+        for action, outcomes in actions.items():
+            missing = {int(target) for p, target, _, _ in outcomes if p > 0.0} - set(found)
+            for _ in range(100):  # the outcome is drawn
+                if not missing:
+                    break
+                trial.reset(seed=0)
+                trial.unwrapped.s = here
+                state, *_, info = trial.step(action)
+                found[int(state)] = info["action_mask"]
+                missing.discard(int(state))
+    return found
 
 
 def _starts(base: Any, n_states: int) -> dict[int, float]:

@@ -13,18 +13,24 @@ Step = Callable[[Any, int], Mapping[Any, float]]
 
 
 def unroll(
-    start: Hashable, horizon: int, n_actions: int, steps: Sequence[Step]
+    start: Hashable,
+    horizon: int,
+    n_actions: int,
+    steps: Sequence[Step],
+    available: Callable[[Any], NDArray[np.bool_]] | None = None,
 ) -> tuple[list[list[NDArray[np.float64]]], list[list[Any]]]:
     """The kernels of each process over ``horizon`` steps, and the states of layers 0..H-1.
 
     Layer h holds, in sorted order, what *any* of the processes can reach in h steps, so that layers tell nothing of the
-    weights with which processes are mixed.  Layers with the same states share one array.
+    weights with which processes are mixed.  Layers with the same states share one array.  ``available`` says which
+    actions a state has; of the others the rows are zero.
     """
     known: dict[Any, list[list[Mapping[Any, float]]]] = {}
 
     def outcomes(state: Any) -> list[list[Mapping[Any, float]]]:
         if state not in known:
-            known[state] = [[step(state, action) for action in range(n_actions)] for step in steps]
+            able = np.ones(n_actions) if available is None else available(state)
+            known[state] = [[step(state, a) if able[a] else {} for a in range(n_actions)] for step in steps]
         return known[state]
 
     layers: list[list[Any]] = [[start]]

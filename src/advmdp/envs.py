@@ -25,7 +25,8 @@ class AdversarialMDPEnv(gymnasium.Env[np.int64, np.int64]):
 
     Observations number all states, layer by layer: 0 is the first state, ``n_states - 1`` the terminal one.  An
     episode ends (``terminated``) after H steps.  ``info`` has the ``layer``, the ``state`` (its number within the
-    layer) and the ``episode``, from 0.
+    layer), the ``episode``, from 0, and the ``action_mask``: 1 for each action that is available, so that
+    ``action_space.sample(info["action_mask"])`` draws one (all 0 when the episode is over).
 
     ``reset(seed=...)`` starts everything anew, with episode 0; ``reset()`` goes on to the next episode, or begins the
     current one again if it was left before its end: the adversary is told of complete episodes only.
@@ -51,6 +52,7 @@ class AdversarialMDPEnv(gymnasium.Env[np.int64, np.int64]):
         self.observation_space = spaces.Discrete(mdp.n_states)
         self.action_space = spaces.Discrete(mdp.n_actions)
         self._first = np.concatenate([[0], np.cumsum(mdp.layer_sizes)])
+        self._available = mdp.available
         self._episode = 0
         # Over, until it is reset.
         self._states: list[int] = [0] * (mdp.horizon + 1)
@@ -80,6 +82,12 @@ class AdversarialMDPEnv(gymnasium.Env[np.int64, np.int64]):
                 f"{self.mdp.n_actions - 1}"
             )
         chosen = int(action)
+        if not self._available[layer][state, chosen]:
+            able = np.flatnonzero(self._available[layer][state]).tolist()
+            raise InvalidEpisodeError(
+                f"layer {layer}, state {state}: action {action} is unavailable, should be one of {able} "
+                "(info['action_mask'])"
+            )
         row = self.mdp.kernels[layer][state, chosen]
         self._states.append(int(draw(row, 0, row.size, self.np_random.random())))
         self._actions.append(chosen)
@@ -93,7 +101,10 @@ class AdversarialMDPEnv(gymnasium.Env[np.int64, np.int64]):
 
     def _observation(self) -> tuple[np.int64, dict[str, Any]]:
         layer, state = len(self._states) - 1, self._states[-1]
-        return np.int64(self._first[layer] + state), {"layer": layer, "state": state, "episode": self._episode}
+        over = layer == self.mdp.horizon
+        mask = np.zeros(self.mdp.n_actions) if over else self._available[layer][state]
+        info = {"layer": layer, "state": state, "episode": self._episode, "action_mask": mask.astype(np.int8)}
+        return np.int64(self._first[layer] + state), info
 
 
 def make_env(

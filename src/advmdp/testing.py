@@ -36,12 +36,12 @@ def check_learner(factory: Factory, *, mdp: LayeredMDP | None = None, episodes: 
 
     The checks: the policy is a distribution in every state; the same seed gives the same run; ten episodes and ten
     more equal twenty; :func:`advmdp.run` reports the loss of the policies that were played; a bandit learner does not
-    look at losses of pairs that it did not visit; saving and loading in between changes nothing, bit for bit; an
-    update that fails in the middle, episodes that cannot have happened, and repeated or skipped ones, leave the
-    learner as it was; losses that are told late, but before the next update, give what telling them at once gives;
-    what a learner cannot use (missing losses, losses of all actions, logged transitions, a start policy) is refused
-    and changes nothing, and what it can use leaves it with a policy, and a file that loads.  An exception of the
-    learner's own becomes a :class:`ConformanceError` too.
+    look at losses of pairs that it did not visit; an action that is unavailable has probability zero; saving and
+    loading in between changes nothing, bit for bit; an update that fails in the middle, episodes that cannot have
+    happened, and repeated or skipped ones, leave the learner as it was; losses that are told late, but before the next
+    update, give what telling them at once gives; what a learner cannot use (missing losses, losses of all actions,
+    logged transitions, a start policy) is refused and changes nothing, and what it can use leaves it with a policy, and
+    a file that loads.  An exception of the learner's own becomes a :class:`ConformanceError` too.
 
     Parameters
     ----------
@@ -71,6 +71,7 @@ def check_learner(factory: Factory, *, mdp: LayeredMDP | None = None, episodes: 
     _check_missing_losses(bench)
     _check_what_it_cannot_use(bench)
     _check_start(bench)
+    _check_available(bench)
 
 
 class ConformanceError(AssertionError):
@@ -339,7 +340,7 @@ def _check_start(bench: _Bench) -> None:
     learner = bench.learner()
     if "start" not in inspect.signature(type(learner)).parameters:
         return
-    policy = [np.eye(bench.mdp.n_actions)[np.zeros(n, dtype=int)] for n in bench.mdp.layer_sizes[:-1]]
+    policy = [np.eye(bench.mdp.n_actions)[mask.argmax(axis=1)] for mask in bench.mdp.available]
     arguments = {**learner.get_params(), "seed": bench.seed, "start": policy}
     try:
         begun = type(learner)(learner._problem, learner.episodes or None, **arguments)
@@ -352,6 +353,22 @@ def _check_start(bench: _Bench) -> None:
     for one in (begun, again):
         bench.play(one, 1, 2)
     _require(_snapshot(again) == _snapshot(begun), "a learner with a start policy goes on differently after loading")
+
+
+def _check_available(bench: _Bench) -> None:
+    """Where the first action of each state is unavailable, the learner never takes it, and refuses whoever did."""
+    if bench.mdp.n_actions == 1 or any(mask.sum(axis=1).min() == 1 for mask in bench.mdp.available):
+        return  # there is nothing to take away
+    masks = [mask.copy() for mask in bench.mdp.available]
+    for mask in masks:
+        mask[np.arange(len(mask)), mask.argmax(axis=1)] = False
+    fewer = _Bench(bench.factory, bench.mdp.restricted(masks), bench.episodes, bench.seed)
+    learner = fewer.learner()
+    fewer.play(learner, 0, 4)
+    good, before = fewer.episode(learner, 4), _snapshot(learner)
+    taken = replace(good, actions=[int(bench.mdp.available[0][0].argmax()), *np.asarray(good.actions)[1:].tolist()])
+    _refused(learner, before, lambda: learner.update(taken), "an episode with an unavailable action")
+    fewer.play(_reloaded(learner), 4, 5)
 
 
 def _reloaded(learner: Learner) -> Learner:

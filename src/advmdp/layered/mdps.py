@@ -133,6 +133,10 @@ class LayeredMDP:
         """:attr:`possible` in one vector, and where each layer's part begins."""
         return flatten_shared(self.possible)
 
+    def restricted(self, available: Sequence[ArrayLike]) -> LayeredMDP:
+        """The same world with these actions only: a list over layers of ``(S_h, A)`` of bool."""
+        return type(self)(**{**self._tree(), "available": available, "scene": self._scene})
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the world to one file (arrays and JSON, no code); :func:`load_mdp` reads it."""
         storage.write(path, "mdp", {"class": type(self).__name__, **self._tree()})
@@ -162,13 +166,14 @@ class LayeredMDP:
             Layer h holds the states that can be reached in h steps, and no others.  Where the start is random, a
             dummy first layer (whose actions all do the same) draws it.  ``mdp.scene.states[h][i]`` is the
             environment's own number of state i of layer h, ``mdp.scene.details["over"][h][i]`` whether the
-            environment has terminated there.
+            environment has terminated there.  Actions that the environment masks (``action_masks``, Taxi's
+            ``action_mask``, or ``info["action_mask"]``) are unavailable.
         losses
             One table of expected losses: rewards mapped affinely to [0, 1], the highest to 0 (where it is negative,
             reward 0 is); waiting in a terminal state counts as reward 0.
         """
-        kernels, losses, scene = _gymnasium.unroll(env, horizon)
-        return LayeredMDP(kernels, scene=scene), losses
+        kernels, losses, available, scene = _gymnasium.unroll(env, horizon)
+        return LayeredMDP(kernels, available, scene=scene), losses
 
 
 class LinearMixtureMDP(LayeredMDP):

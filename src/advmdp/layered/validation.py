@@ -69,7 +69,7 @@ def _dense(entry: Any, n_actions: int | None, what: str) -> FloatArray:
 
 
 def checked_available(available: Any, what: str = "available") -> list[BoolArray] | None:
-    """Masks as private arrays of bool, at least one True per state; None where every action is available."""
+    """Masks as private arrays of bool, at least one True per state."""
     if available is None:
         return None
     if not isinstance(available, Iterable):
@@ -88,7 +88,7 @@ def checked_available(available: Any, what: str = "available") -> list[BoolArray
         if not mask.any(axis=1).all():
             state = int(mask.any(axis=1).argmin())
             raise InvalidMDPError(f"{what}[{h}], state {state}: no action is available, should be one or more")
-    return None if all(mask.all() for mask in masks) else masks
+    return masks
 
 
 def first_available(mask: BoolArray, shape: tuple[int, ...], h: int) -> NDArray[np.intp]:
@@ -120,11 +120,13 @@ def masked_layers(
         raise InvalidMDPError(f"available has {len(masks)} layers, should have {layers.horizon}")
     for h, mask in enumerate(masks):
         first_available(mask, (sizes[h], n_actions), h)
+    if all(mask.all() for mask in masks):
+        return layers
     reached = None
     if possible is not None:
-        here = [np.ones(1, dtype=np.bool_)]
+        here: list[BoolArray] = [np.ones(1, dtype=np.bool_)]
         for table in possible[: layers.horizon - 1]:
-            here.append(table[here[-1]].any(axis=(0, 1)))
+            here.append(np.asarray(table[here[-1]].any(axis=(0, 1))))
         reached = read_only(np.concatenate([*here, np.ones(1, dtype=np.bool_)]))
     return Layers(sizes, n_actions, read_only(np.concatenate(masks, axis=None)), reached)
 

@@ -174,7 +174,7 @@ class Learner(ABC):
             able = [name for name in learners.names() if getattr(learners.get(name), "takes_start", False)]
             raise InvalidSpecError(f"learner {self.name!r} takes no start policy; these do: {', '.join(able)}")
         flat = self._layers.flatten(start, "start")
-        check_policy(self._layers, flat)
+        check_policy(self._layers, flat, "start")
         return flat
 
     def _watcher(self, wanted: bool | None) -> MixtureEvidence | None:

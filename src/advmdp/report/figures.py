@@ -158,16 +158,21 @@ def plot_profile(ax: Axes, frame: pd.DataFrame, styles: Styles | None = None, re
 # ----------------------------------------------------------------------------------- tables over the layers
 
 
-def plot_policy(ax: Axes, policy: Sequence[ArrayLike]) -> None:
-    """A policy, a list over layers of ``(S_h, A)``, as a heat map: a row per state, a column per action."""
-    _heat_map(ax, policy, Normalize(0.0, 1.0), "probability of the action")
+def plot_policy(ax: Axes, policy: Sequence[ArrayLike], available: Sequence[ArrayLike] | None = None) -> None:
+    """A policy, a list over layers of ``(S_h, A)``, as a heat map: a row per state, a column per action.
+
+    With the masks of a world, unavailable actions are crossed out.
+    """
+    _heat_map(ax, policy, Normalize(0.0, 1.0), "probability of the action", available)
 
 
-def plot_occupancy(ax: Axes, occupancy: Sequence[ArrayLike], floor: float = 1e-3) -> None:
-    """An occupancy measure, a list over layers of ``(S_h, A)``, as a heat map; logarithmic from ``floor`` to one."""
+def plot_occupancy(
+    ax: Axes, occupancy: Sequence[ArrayLike], floor: float = 1e-3, available: Sequence[ArrayLike] | None = None
+) -> None:
+    """An occupancy measure as :func:`plot_policy` draws a policy; logarithmic from ``floor`` to one."""
     # A logarithm of zero would be left out like a pair that does not exist.
     positive = [np.maximum(np.asarray(table, dtype=np.float64), 0.5 * floor) for table in occupancy]
-    _heat_map(ax, positive, LogNorm(floor, 1.0), "probability of the pair")
+    _heat_map(ax, positive, LogNorm(floor, 1.0), "probability of the pair", available)
 
 
 # ------------------------------------------------------------------------------------------ whole figures
@@ -277,13 +282,19 @@ def spread(positions: Sequence[float], gap: float) -> list[float]:
     return [float(x) for x in np.clip(increasing, 0.0, max(0.0, 1.0 - offsets[-1])) + offsets]
 
 
-def _heat_map(ax: Axes, tables: Sequence[ArrayLike], norm: Normalize, label: str) -> None:
+def _heat_map(
+    ax: Axes, tables: Sequence[ArrayLike], norm: Normalize, label: str, available: Sequence[ArrayLike] | None
+) -> None:
     arrays = [np.asarray(table, dtype=np.float64) for table in tables]
     n_actions, height = arrays[0].shape[1], max(len(array) for array in arrays)
     block = n_actions + 1
     grid = np.full((height, block * len(arrays) - 1), np.nan)
     for h, array in enumerate(arrays):
         grid[: len(array), h * block : h * block + n_actions] = array
+        if available is not None:
+            states, actions = np.nonzero(~np.asarray(available[h], dtype=np.bool_))
+            grid[states, h * block + actions] = np.nan
+            ax.plot(h * block + actions, states, linestyle="", marker="x", markersize=3, color="#b8b8b8")
     image = ax.imshow(grid, norm=norm, cmap="cividis", aspect="auto", interpolation="nearest")
     shown = range(0, len(arrays), math.ceil(len(arrays) / 12))
     ax.set_xticks([h * block + (n_actions - 1) / 2 for h in shown], [str(h) for h in shown])

@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 
 from advmdp.confidence.misspecification import LEVEL
 from advmdp.experiments.statistics import mean_curves
+from advmdp.layered import LayeredMDP
 from advmdp.report.figures import COLOURS, make_styles, plot_occupancy, plot_policy
 from advmdp.report.results import Results, interval, number, significant
 from advmdp.report.worlds import draw_world
@@ -264,7 +265,7 @@ def _pictures(results: Results) -> Iterator[dict[str, Any]]:
         yield _picture(figure, title, f"drawing of {title}")
     for (world, adversary), final in islice(results.finals.items(), PICTURES):
         text = f"heat maps of policies and occupancy on {world} against {adversary}"
-        yield _picture(policy_figure(final), f"{world} / {adversary}", text)
+        yield _picture(policy_figure(final, results.worlds.get(world)), f"{world} / {adversary}", text)
 
 
 def world_figures(results: Results) -> Iterator[tuple[str, Figure]]:
@@ -278,16 +279,17 @@ def world_figures(results: Results) -> Iterator[tuple[str, Figure]]:
         yield title, cast("Figure", draw_world(mdp, policy=None if final is None else final.policy).figure)
 
 
-def policy_figure(final: Any) -> Figure:
+def policy_figure(final: Any, mdp: LayeredMDP | None = None) -> Figure:
     """The last policy, the mean occupancy measure and the best policy in hindsight, side by side."""
+    available = None if mdp is None else mdp.available
     # Fixed margins: that the panels are alike is known, and to find out takes a second for each.
     figure = Figure(figsize=(13.0, 3.4))
     left, middle, right = figure.subplots(
         1, 3, gridspec_kw={"left": 0.04, "right": 0.97, "bottom": 0.16, "top": 0.9, "wspace": 0.2}
     )
-    plot_policy(left, final.policy)
-    plot_occupancy(middle, final.mean_occupancy)
-    plot_policy(right, final.best_policy)
+    plot_policy(left, final.policy, available)
+    plot_occupancy(middle, final.mean_occupancy, available=available)
+    plot_policy(right, final.best_policy, available)
     for ax, title in ((left, "last policy"), (middle, "mean occupancy"), (right, "best in hindsight")):
         ax.set_title(title, fontsize=11)
     return figure

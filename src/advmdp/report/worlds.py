@@ -15,7 +15,7 @@ from matplotlib.patches import Circle, FancyArrowPatch, Rectangle
 from numpy.typing import ArrayLike
 
 from advmdp.layered import FloatArray, LayeredMDP
-from advmdp.occupancy import occupancy_measure, uniform_policy
+from advmdp.occupancy import occupancy_measure
 from advmdp.report.figures import COLOURS
 
 _FLOW = COLOURS[1]
@@ -52,7 +52,7 @@ def draw_world(mdp: LayeredMDP, ax: Axes | None = None, policy: Sequence[ArrayLi
     policy
         A list over layers of ``(S_h, A)``; by default the uniform one, and no arrows for it.
     """
-    played = uniform_policy(mdp.layer_sizes, mdp.n_actions) if policy is None else policy
+    played = mdp.layers.split(mdp.layers.uniform_policy) if policy is None else policy
     q = occupancy_measure(mdp, played)
     if mdp.scene.map is not None and mdp.scene.states is not None:
         return _draw_map(mdp, ax, q, arrows=policy is not None)

@@ -85,7 +85,7 @@ def figures(results: Results) -> Iterator[tuple[str, Figure]]:
     for number, (title, figure) in enumerate(world_figures(results), 1):
         yield _file_name("world", number, title), figure
     for number, ((world, adversary), final) in enumerate(results.finals.items(), 1):
-        yield _file_name("policy", number, world, adversary), policy_figure(final)
+        yield _file_name("policy", number, world, adversary), policy_figure(final, results.worlds.get(world))
 
 
 def tables(results: Results) -> Iterator[tuple[str, pd.DataFrame]]:

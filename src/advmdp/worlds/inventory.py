@@ -34,6 +34,7 @@ def inventory(
     stock: int = 4,
     demand_means: Sequence[float] = (1.0, 3.0, 6.0),
     mix: Sequence[float] = (0.5, 0.3, 0.2),
+    only_what_fits: bool = False,
 ) -> LinearMixtureMDP:
     """Stock 0 to ``capacity``, orders 0 to ``max_order``, demand a mixture of Poisson distributions.
 
@@ -51,6 +52,8 @@ def inventory(
         Of the known demand distributions; d is their number.
     mix
         Their true weights.
+    only_what_fits
+        Whether an order that would not fit on the shelf is unavailable, instead of being cut.
     """
     integer(capacity, "capacity", 1, InvalidSpecError)
     integer(max_order, "max_order", 1, InvalidSpecError)
@@ -85,7 +88,9 @@ def inventory(
             "lost": (float(weights @ means) - sold).ravel(),
         },
     )
-    return LinearMixtureMDP.from_kernels(kernels, weights, scene=scene)
+    orders = np.arange(max_order + 1)
+    fits = [np.array(layer)[:, None] + orders <= capacity for layer in layers] if only_what_fits else None
+    return LinearMixtureMDP.from_kernels(kernels, weights, available=fits, scene=scene)
 
 
 @register_natural_losses("inventory")

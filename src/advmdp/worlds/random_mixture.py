@@ -26,6 +26,7 @@ def random_mixture(
     dim: int = 3,
     concentration: float = 0.5,
     shared: bool = False,
+    unavailable: float = 0.0,
     seed: int = 0,
 ) -> LinearMixtureMDP:
     """Mixture of ``dim`` kernels with random rows, weights drawn uniformly, by default anew for each layer.
@@ -43,16 +44,25 @@ def random_mixture(
         deterministic rows, 1 uniform ones.
     shared
         Whether the weights are the same in every layer, and learners are told so.
+    unavailable
+        Probability with which an action is unavailable in a state; one of them always is available.
     seed
         Same seed, same world.
     """
+    if not 0.0 <= unavailable <= 1.0:
+        raise InvalidSpecError(f"unavailable is {unavailable!r}, should be a probability in [0, 1]")
     integer(dim, "dim", 1, InvalidSpecError)
     above_zero(concentration, "concentration", InvalidSpecError)
     layers = TabularModel(layer_sizes, n_actions).layers
     rng = generator(seed, Stream.WORLD)
     kernels = [[_random_rows(rng, n, n_actions, m, concentration) for n, m in _steps(layers)] for _ in range(dim)]
     weights = rng.dirichlet(np.ones(dim), size=None if shared else layers.horizon)
-    return LinearMixtureMDP.from_kernels(kernels, weights)
+    if not unavailable:
+        return LinearMixtureMDP.from_kernels(kernels, weights)
+    masks = [rng.random((n, n_actions)) >= unavailable for n in layers.sizes[:-1]]
+    for mask in masks:
+        mask[np.arange(len(mask)), rng.integers(n_actions, size=len(mask))] = True
+    return LinearMixtureMDP.from_kernels(kernels, weights, available=masks)
 
 
 def _steps(layers: Layers) -> list[tuple[int, int]]:
