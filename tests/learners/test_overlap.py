@@ -105,19 +105,21 @@ def test_estimates_of_experts_have_no_bias_whenever_the_episode_began():
         assert expected[i] == pytest.approx((1.0 - now.premium) * exact, rel=1e-9)
 
 
-def test_an_expert_that_was_hardly_played_then_cannot_upset_the_weights_of_now():
-    then = ExpertWeights.empty(4, 3, base=None).add(np.array([[0.0, 1.0, 1.0, 1.0]] * 3), np.ones(3))
-    for _ in range(3000):  # expert 3 becomes a rarity
-        then = then.add(np.array([[1.0, 1.0, 1.0, 1.3]] * 3), np.full(3, 0.9))
+def test_experts_that_were_hardly_played_then_cannot_upset_the_weights_of_now():
+    then = ExpertWeights.empty(4, 3, base=None)
+    for _ in range(3000):  # two experts become rarities
+        then = then.add(np.array([[1.0, 1.0, 1.3, 1.3]] * 3), np.full(3, 0.9))
     now = then
-    for _ in range(6000):  # and the favourite
-        now = now.add(np.array([[1.1, 1.1, 1.1, 0.5]] * 3), np.full(3, 0.9))
+    for _ in range(6000):  # and the favourites
+        now = now.add(np.array([[1.1, 1.1, 0.5, 0.4999]] * 3), np.full(3, 0.9))
     rho = np.zeros((3, 4))
-    rho[:, 3] = 1.0 / then.weights[3]  # it alone can have played this
-    assert then.weights[3] < 0.01 < 0.5 < now.weights[3]
+    rho[:, 2:] = np.array([0.8, 0.2]) / then.weights[2:]  # they alone can have played this
+    assert then.weights[2:].max() < 0.01
+    assert now.weights[2:].min() > 0.1
     after = now.add(rho, np.zeros(3), then)
     assert np.isfinite(after.scale)
     assert after.shares.sum() == pytest.approx(1.0)
+    assert now.add(rho, np.zeros(3)).scale == np.inf  # control: with the weights of now alone
 
 
 def test_learners_that_need_all_losses_refuse_an_earlier_moment():

@@ -393,7 +393,8 @@ class Agent:
             self._guard = self._guard.sure_episode(float(told.sum()))
             return
         offsets, width = self._layers.pair_offsets[: told.size], self._layers.n_actions
-        pairs = offsets + np.array(record.path[0]) * width + np.array(record.path[1])
+        states, actions = np.array(record.path, dtype=np.int64)
+        pairs = offsets + states * width + actions
         assert self._baseline is not None
         record.ratios = ratios(self._baseline[pairs], record.moment.policy[pairs])
         record.y = float(record.ratios @ told)
