@@ -22,6 +22,7 @@ from advmdp import (
     Process,
     load_agent,
     make_learner,
+    occupancy,
     storage,
 )
 
@@ -621,3 +622,79 @@ def test_a_save_in_the_way_of_a_full_disk_leaves_the_agent_and_the_file(tmp_path
     monkeypatch.undo()
     assert same(unpacked(agent), before)
     assert load_agent(tmp_path / "agent.npz", QUEUE).episodes_seen == 0
+
+
+# ------------------------------------------------------------------------------------- in words
+
+
+def test_an_explanation_says_what_it_believes_trusts_and_expects():
+    agent = Agent(QUEUE, "portfolio", baseline=waiting, slack=1.0, clip=True)
+    run(agent, 150)
+    episode = agent.begin()
+    episode.act((1, "good"))
+    episode.cost(11.0)
+    told = agent.explain()
+    assert told.scenarios == ("calm", "busy")
+    assert told.weights.shape == told.lower.shape == told.upper.shape == (1, 2)
+    assert told.lower[0, 1] < 0.6 < told.upper[0, 1]  # the truth of `following`
+    assert told.upper[0, 0] - told.lower[0, 0] < 0.6
+    assert sum(told.trust.values()) == pytest.approx(1.0)
+    assert "baseline" in told.trust
+    assert (told.episodes, told.open, told.clipped) == (150, 1, 1)
+    assert told.guard_plays == agent.guard_plays > 0
+    assert not told.misspecification.alarm
+    text = str(told)
+    for part in (
+        "150 episodes",
+        "1 open",
+        "  calm  0.",
+        "it trusts",
+        "the baseline",
+        "1 costs were out of range",
+        "guard",
+    ):
+        assert part in text
+
+
+def test_expected_costs_are_those_of_the_likeliest_mixture_and_the_mean_costs():
+    for process in (QUEUE, RANDOM_START):
+        agent = Agent(process, "planner", baseline=serving)
+        for number in range(40):
+            rng = np.random.default_rng(number)
+            episode, state = agent.begin(), [(1, "good"), (2, "bad")][number % 2] if process is RANDOM_START else GOOD
+            for step in range(HORIZON):
+                if not actions(step, state):
+                    break
+                action = episode.act(state)
+                episode.cost(min(10.0, cost_of(state, action)))
+                state = following(rng, step, state, action)
+            episode.end(state)
+        told = agent.explain()
+        seen = agent.learner.moment.predictions.visits > 0
+        means = agent.learner.predicted_losses
+        world = process.mdp(agent.learner.mixture_weights[0])
+        for policy, expected in (
+            (agent.learner.policy, told.expected_cost),
+            (process.policy(serving), told.baseline_cost),
+        ):
+            q = world.layers.flatten(occupancy.occupancy_measure(world, policy))
+            assert expected == pytest.approx(10.0 * float(q @ world.layers.flatten(means)), abs=1e-9)
+        assert seen.any()
+
+
+def test_weights_are_said_for_every_step_where_they_may_differ():
+    agent = Agent(queue(shared=False), "planner")
+    run(agent, 30)
+    told = agent.explain()
+    assert told.weights.shape == (HORIZON - 1, 2)
+    assert "step 1: busy" in str(told)
+    agent = Agent(queue({(1, "good"): 0.5, (2, "bad"): 0.5}, shared=False), "planner")
+    assert agent.explain().weights.shape == (HORIZON - 1, 2)  # the draw of the start is no step
+
+
+def test_learners_that_estimate_nothing_have_less_to_say():
+    agent = Agent(QUEUE, "uniform")
+    run(agent, 3)
+    told = agent.explain()
+    assert told.weights is told.trust is told.expected_cost is told.misspecification is told.guard_active is None
+    assert str(told) == "3 episodes learned from"

@@ -18,6 +18,7 @@ from advmdp.layered import FloatArray, problem_tree
 from advmdp.learners import Learner, make_learner
 from advmdp.learners.base import learner_from_document
 from advmdp.occupancy import check_policy
+from advmdp.process.explanation import Explanation, explain
 from advmdp.process.exploration import ENDED, Kind, shown
 from advmdp.process.guard import COIN, Guard, ratios
 from advmdp.process.space import Process
@@ -120,6 +121,8 @@ class Agent:
         self.process = process
         self._layers = process.model.layers
         self._baseline = None if baseline is None else self._checked_baseline(baseline)
+        #: The name under which the learner knows the baseline, if it is one of its experts.
+        self._expert: str | None = None
         if isinstance(learner, Learner):
             if options:
                 raise InvalidSpecError(f"options {sorted(options)} belong to a learner that is given by name")
@@ -165,10 +168,15 @@ class Agent:
             return options
         entry, policy = learners.get(name), self._layers.split(self._baseline)
         if "experts" in getattr(getattr(entry, "Options", None), "__dataclass_fields__", {}):
+            self._expert = "own 0"
             return options | {"experts": [policy, *options.get("experts", ())]}
         if getattr(entry, "takes_start", False) and "start" not in options:
             return options | {"start": policy}
         return options
+
+    def explain(self) -> Explanation:
+        """What the agent believes, trusts and expects; some milliseconds to a second."""
+        return explain(self)
 
     # ------------------------------------------------------------------------------- episodes
 
@@ -516,6 +524,7 @@ class Agent:
             "learner": self.learner.document(),
             "problem": problem,
             "baseline": self._baseline,
+            "expert": self._expert,
             "slack": self.slack,
             "guard": None if self._guard is None else self._guard.tree(),
             "seed": self.seed,
@@ -556,6 +565,7 @@ class Agent:
         self._begun = integer(tree["begun"], "begun", 0, ValueError)
         self.clipped = integer(tree["clipped"], "clipped", 0, ValueError)
         self.abandoned = integer(tree["abandoned"], "abandoned", 0, ValueError)
+        self._expert = None if tree["expert"] is None else str(tree["expert"])
         if self._guard is not None:
             self._guard = self._guard.restored(tree["guard"])
         moments = [self.learner.moment_from_tree(each) for each in tree["moments"]]

@@ -126,6 +126,14 @@ class Process:
         return [np.arange(self._n_actions) < count[:, None] for count in counts]
 
     @cached_property
+    def charged(self) -> NDArray[np.bool_]:
+        """At which pairs somebody acts, and may be charged: a flat vector over pairs."""
+        rows = [[kind is Kind.OPEN for kind in layer.kinds] for layer in self._reached]
+        return np.concatenate(
+            [(np.array(row)[:, None] & mask).ravel() for row, mask in zip(rows, self.available, strict=True)]
+        )
+
+    @cached_property
     def base_kernels(self) -> list[list[Any]]:
         """Of each scenario a list over layers of sparse rows ``(S_h * A, S_{h+1})``; action i is a state's i-th."""
         from scipy.sparse import csr_array
