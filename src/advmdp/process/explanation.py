@@ -32,8 +32,8 @@ class Explanation:
     scenarios
         Names of the scenarios.
     weights, lower, upper
-        The likeliest share of each scenario in reality with an interval, ``(1, d)`` or, if shares may differ between
-        steps, ``(steps, d)``, one row for each step that has a next one.  All intervals hold at all times with
+        The likeliest share of each scenario in reality with an interval, of shape ``(1, d)`` or, if shares may differ
+        between steps, ``(steps, d)``, one row for each step that has a next one.  All intervals hold at all times with
         probability 0.95, if reality is a mixture.  None for learners that do not watch the model.
     trust
         Probability of each expert of playing the next episode, for learners that have experts.
