@@ -606,6 +606,14 @@ class Agent:
             record.told = None if saved["told"] is None else integer(saved["told"], "told", 0, ValueError)
             if saved["ratios"] is not None:
                 record.ratios = float_array(saved["ratios"], "ratios", ValueError)
+                if (
+                    record.ratios.shape != (self._layers.horizon,)
+                    or not (record.ratios >= 0.0).all()
+                    or not record.y >= 0.0
+                ):
+                    raise ValueError(f"episode {number} has ratios that make no sense")
+            elif player != "guard" and self._guard is not None:
+                raise ValueError(f"episode {number} has no ratios for the guard")
         return record
 
     def __repr__(self) -> str:
@@ -693,6 +701,8 @@ def load_agent(path: str | os.PathLike[str], process: Process) -> Agent:
     CorruptCheckpointError
         If the file is damaged, of another version, or was written for another process.
     """
+    if not isinstance(process, Process):
+        raise InvalidSpecError(f"process is {shown(process)}, should be the Process that the agent was saved with")
     tree = storage.read(path, "agent")
     if tree.get("version") != FILE_VERSION:
         raise CorruptCheckpointError(
