@@ -253,13 +253,13 @@ class Agent:
             before: tuple[int, int] | None = None
         else:
             before = (record.states[-1], record.actions[-1]) if step else (0, 0)
-        if before is None or (place is not None and process.sampled):
+        if before is None or (place is not None and process._sampled):
             if place is None:
-                raise InvalidEpisodeError(f"{where} is not the start; {process.known_states(step)}")
+                raise InvalidEpisodeError(f"{where} is not the start; {process._known_states(step)}")
             return place
-        possible = process.successors(layer - 1, *before)
+        possible = process._successors(layer - 1, *before)
         if place is None or place not in possible:
-            known = process.known_states(step, possible)
+            known = process._known_states(step, possible)
             if step == 0:
                 raise InvalidEpisodeError(f"{where} is no start; {known}")
             last = process._reached[layer - 1]
@@ -291,7 +291,7 @@ class Agent:
 
     def _loss(self, record: _Record, step: int, value: Any) -> tuple[float, bool]:
         """A cost as a loss, and whether it was cut."""
-        loss = self.process.loss(value)
+        loss = self.process._loss(value)
         if loss is None:
             raise InvalidEpisodeError(
                 f"{self._where(record, step)}: cost {shown(value)} is not a number (leave out what was not seen)"
@@ -361,7 +361,7 @@ class Agent:
             rest = range(steps + 1, process.horizon)
             states += [place, *(process._at(h).numbers[ENDED] for h in rest)]
             actions += [0] * (process.horizon - steps)
-            losses += [process.free] * (process.horizon - steps)
+            losses += [process._free] * (process.horizon - steps)
         missing = next((h for h, loss in enumerate(losses) if loss is None), None)
         if missing is not None and not wait and not self.learner.partial and record.player == "learner":
             raise InvalidEpisodeError(
@@ -369,7 +369,7 @@ class Agent:
                 "cost; tell it, or end with wait=True and tell it later"
             )
         if process.first_layer:
-            states, actions, losses = [0, *states], [0, *actions], [process.free, *losses]
+            states, actions, losses = [0, *states], [0, *actions], [process._free, *losses]
         told = None
         if record.player == "learner":
             told = self.learner.episodes_seen + self.learner.skipped
@@ -445,7 +445,7 @@ class Agent:
             self.abandoned += 1
             before = [0] if self.process.first_layer else []
             record.path = [*before, *record.states], [*before, *record.actions]
-            self._weigh(record, [*(self.process.free for _ in before), *record.losses])
+            self._weigh(record, [*(self.process._free for _ in before), *record.losses])
         del self._records[record.number]
 
     # ----------------------------------------------------------------------------------- logs

@@ -153,4 +153,4 @@ def _cost(agent: Agent, belief: Belief, policies: FloatArray, weights: FloatArra
     q = mixed_occupancy(agent._layers, belief.kernel, policies, weights)
     low, high = process.cost_range
     costs = low + (high - low) * belief.losses
-    return float(q[process.charged] @ costs[process.charged])
+    return float(q[process._charged] @ costs[process._charged])
