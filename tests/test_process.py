@@ -78,7 +78,7 @@ def test_kernels_are_those_of_hand_written_tables():
     process = queue()
     kernels, masks, layers = by_hand()
     assert [process.states(h) for h in range(HORIZON)] == layers
-    for mine, mask in zip(process.available, masks, strict=True):
+    for mine, mask in zip(process._available, masks, strict=True):
         assert np.array_equal(mine, mask)
     for mine, theirs in zip(process.base_kernels, kernels, strict=True):
         for h, (sparse, dense) in enumerate(zip(mine, theirs, strict=True)):
@@ -112,8 +112,8 @@ def test_states_without_actions_lead_to_one_that_waits():
     closed = process.index(1, "closed")
     assert process.actions(1, "closed") == ()
     assert process.actions(2, ENDED) == ()
-    assert process.available[1][closed].tolist() == [True, False, False]
-    assert process.successors(1, closed, 0) == [process.index(2, ENDED)]
+    assert process._available[1][closed].tolist() == [True, False, False]
+    assert process._successors(1, closed, 0) == [process.index(2, ENDED)]
 
 
 def test_a_random_start_is_drawn_in_a_layer_of_its_own():
@@ -137,7 +137,7 @@ def test_the_range_of_costs_holds_zero_only_where_something_is_free():
     assert queue().cost_range == (0.0, 10.0)
     rewards = Process((1, "good"), actions, [calm, busy], HORIZON, (-5.0, -1.0))
     assert rewards.cost_range == (-5.0, 0.0)
-    assert rewards.free == 1.0
+    assert rewards._free == 1.0
 
 
 def test_policies_and_losses_are_written_with_own_names():

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from advmdp import storage
-from advmdp._checks import float_array, integer
-from advmdp.episodes import Episode, check_episode, draw
+from advmdp._checks import integer
+from advmdp.episodes import Episode, draw
 from advmdp.errors import CorruptCheckpointError, InvalidEpisodeError, InvalidSpecError
 from advmdp.layered import FloatArray, problem_tree
 from advmdp.learners import Learner, make_learner
@@ -21,36 +20,12 @@ from advmdp.occupancy import check_policy
 from advmdp.process.explanation import Explanation, explain
 from advmdp.process.exploration import ENDED, Kind, shown
 from advmdp.process.guard import COIN, Guard, ratios
+from advmdp.process.record import Record
 from advmdp.process.space import Process
 from advmdp.registry import learners
 from advmdp.seeding import IndexedGenerator, Stream
 
-#: Who plays an episode: the learner, the guard, or the baseline since the guard's coin said so.
-PLAYERS = ("learner", "guard", "coin")
 FILE_VERSION = 1
-
-
-@dataclass(eq=False)
-class _Record:
-    """An episode that is under way, or waits for costs."""
-
-    number: int
-    player: str
-    #: The learner's state when it began.
-    moment: Any
-    states: list[int] = field(default_factory=list)
-    actions: list[int] = field(default_factory=list)
-    #: None: not told.
-    losses: list[float | None] = field(default_factory=list)
-    #: Losses of all actions where they were told, for learners that can use them.
-    others: dict[int, FloatArray] = field(default_factory=dict)
-    #: Once it has ended: the learner's number of it, the ratios r_h of the guard, and the Y so far.
-    ended: bool = False
-    told: int | None = None
-    ratios: FloatArray | None = None
-    y: float = 0.0
-    #: The model's states and actions of all layers, once it has ended.
-    path: tuple[list[int], list[int]] | None = None
 
 
 class Agent:
@@ -140,7 +115,7 @@ class Agent:
         self.seed, self.clip, self.wait, self.slack = seed, clip, wait, slack
         self._guard = self._checked_guard(slack)
         self._draws = IndexedGenerator(seed, Stream.AGENT)
-        self._records: dict[int, _Record] = {}
+        self._records: dict[int, Record] = {}
         self._begun = 0
         #: Costs that were out of range and cut.
         self.clipped = 0
@@ -194,7 +169,7 @@ class Agent:
                 player = "guard"
             elif self._uniform(number, self.process.horizon) < COIN:
                 player = "coin"
-        self._records[number] = _Record(number, player, None if player == "guard" else self.learner.moment)
+        self._records[number] = Record(number, player, None if player == "guard" else self.learner.moment)
         self._begun += 1
         return OpenEpisode(self, number)
 
@@ -227,7 +202,7 @@ class Agent:
         """A random number that depends on the episode and the step alone, not on what was asked before."""
         return float(self._draws.at(number * (self.process.horizon + 1) + place).random())
 
-    def _record(self, number: int) -> _Record:
+    def _record(self, number: int) -> Record:
         record = self._records.get(number)
         if record is None:
             state = "is over" if number < self._begun else "has not begun"
@@ -236,14 +211,14 @@ class Agent:
             )
         return record
 
-    def _policy(self, record: _Record) -> FloatArray:
+    def _policy(self, record: Record) -> FloatArray:
         if record.player == "learner":
             policy: FloatArray = record.moment.policy
             return policy
         assert self._baseline is not None
         return self._baseline
 
-    def _place(self, record: _Record, state: Any) -> int:
+    def _place(self, record: Record, state: Any) -> int:
         """The number of a state in the layer that is next, if it can be there."""
         process, step = self.process, len(record.actions)
         layer = process.first_layer + step
@@ -253,13 +228,13 @@ class Agent:
             before: tuple[int, int] | None = None
         else:
             before = (record.states[-1], record.actions[-1]) if step else (0, 0)
-        if before is None or (place is not None and process.sampled):
+        if before is None or (place is not None and process._sampled):
             if place is None:
-                raise InvalidEpisodeError(f"{where} is not the start; {process.known_states(step)}")
+                raise InvalidEpisodeError(f"{where} is not the start; {process._known_states(step)}")
             return place
-        possible = process.successors(layer - 1, *before)
+        possible = process._successors(layer - 1, *before)
         if place is None or place not in possible:
-            known = process.known_states(step, possible)
+            known = process._known_states(step, possible)
             if step == 0:
                 raise InvalidEpisodeError(f"{where} is no start; {known}")
             last = process._reached[layer - 1]
@@ -270,7 +245,7 @@ class Agent:
             )
         return place
 
-    def _act(self, record: _Record, state: Any, due: int | None) -> Any:
+    def _act(self, record: Record, state: Any, due: int | None) -> Any:
         process, step = self.process, len(record.actions)
         where = f"episode {record.number}, step {step}"
         if due is not None and due != step:
@@ -289,9 +264,9 @@ class Agent:
         record.losses.append(None)
         return layer.actions[place][action]
 
-    def _loss(self, record: _Record, step: int, value: Any) -> tuple[float, bool]:
+    def _loss(self, record: Record, step: int, value: Any) -> tuple[float, bool]:
         """A cost as a loss, and whether it was cut."""
-        loss = self.process.loss(value)
+        loss = self.process._loss(value)
         if loss is None:
             raise InvalidEpisodeError(
                 f"{self._where(record, step)}: cost {shown(value)} is not a number (leave out what was not seen)"
@@ -306,13 +281,13 @@ class Agent:
             )
         return min(max(loss, 0.0), 1.0), True
 
-    def _where(self, record: _Record, step: int) -> str:
+    def _where(self, record: Record, step: int) -> str:
         layer = self.process._reached[self.process.first_layer + step]
         state = record.states[step]
         action = layer.actions[state][record.actions[step]]
         return f"episode {record.number}, step {step}, state {shown(layer.states[state])}, action {shown(action)}"
 
-    def _cost(self, record: _Record, step: int, value: Any) -> None:
+    def _cost(self, record: Record, step: int, value: Any) -> None:
         if record.losses[step] is not None:
             raise InvalidEpisodeError(f"{self._where(record, step)}: its cost was told before")
         loss, cut = self._loss(record, step, value)
@@ -323,7 +298,7 @@ class Agent:
         if record.ended and None not in record.losses:
             del self._records[record.number]
 
-    def _costs(self, record: _Record, values: Any) -> None:
+    def _costs(self, record: Record, values: Any) -> None:
         step = len(record.actions) - 1
         layer, place = self.process._reached[self.process.first_layer + step], record.states[step]
         if not isinstance(values, Mapping):
@@ -345,7 +320,7 @@ class Agent:
         record.others[step] = row
         self.clipped += cuts
 
-    def _end(self, record: _Record, state: Any, wait: bool) -> None:
+    def _end(self, record: Record, state: Any, wait: bool) -> None:
         process, steps = self.process, len(record.actions)
         where = f"episode {record.number}, step {steps}"
         states, actions, losses = [*record.states], [*record.actions], [*record.losses]
@@ -361,7 +336,7 @@ class Agent:
             rest = range(steps + 1, process.horizon)
             states += [place, *(process._at(h).numbers[ENDED] for h in rest)]
             actions += [0] * (process.horizon - steps)
-            losses += [process.free] * (process.horizon - steps)
+            losses += [process._free] * (process.horizon - steps)
         missing = next((h for h, loss in enumerate(losses) if loss is None), None)
         if missing is not None and not wait and not self.learner.partial and record.player == "learner":
             raise InvalidEpisodeError(
@@ -369,7 +344,7 @@ class Agent:
                 "cost; tell it, or end with wait=True and tell it later"
             )
         if process.first_layer:
-            states, actions, losses = [0, *states], [0, *actions], [process.free, *losses]
+            states, actions, losses = [0, *states], [0, *actions], [process._free, *losses]
         told = None
         if record.player == "learner":
             told = self.learner.episodes_seen + self.learner.skipped
@@ -385,13 +360,13 @@ class Agent:
         if missing is None or not wait:
             del self._records[record.number]
 
-    def _others(self, record: _Record, losses: Sequence[float | None]) -> list[FloatArray]:
+    def _others(self, record: Record, losses: Sequence[float | None]) -> list[FloatArray]:
         rows = [np.full(self._layers.n_actions, np.nan) for _ in losses]
         for step, row in record.others.items():
             rows[self.process.first_layer + step] = row
         return rows
 
-    def _weigh(self, record: _Record, losses: Sequence[float | None]) -> None:
+    def _weigh(self, record: Record, losses: Sequence[float | None]) -> None:
         """Tell the guard about an episode, as far as it went."""
         if self._guard is None:
             return
@@ -408,7 +383,7 @@ class Agent:
         record.y = float(record.ratios @ told)
         self._guard = self._guard.other_episode(record.y, float(told.sum()), record.player == "coin")
 
-    def _late(self, record: _Record, step: int, loss: float) -> None:
+    def _late(self, record: Record, step: int, loss: float) -> None:
         """A cost of an episode that has ended."""
         layer, path = self.process.first_layer + step, record.path
         assert path is not None
@@ -433,7 +408,7 @@ class Agent:
             self._guard = self._guard.corrected(record.y, y, loss)
             record.y = y
 
-    def _abandon(self, record: _Record) -> None:
+    def _abandon(self, record: Record) -> None:
         if record.ended:  # what has not come will not come
             if record.told is not None and self.learner.partial:
                 self.learner.tell(record.told, np.full(self._layers.horizon, np.nan))
@@ -445,7 +420,7 @@ class Agent:
             self.abandoned += 1
             before = [0] if self.process.first_layer else []
             record.path = [*before, *record.states], [*before, *record.actions]
-            self._weigh(record, [*(self.process.free for _ in before), *record.losses])
+            self._weigh(record, [*(self.process._free for _ in before), *record.losses])
         del self._records[record.number]
 
     # ----------------------------------------------------------------------------------- logs
@@ -482,7 +457,7 @@ class Agent:
                 f"{where}: {shown(trajectory)} should be a list of 1 to {process.horizon} pairs (state, action)"
             )
         entries = list(trajectory[: process.horizon])  # what comes after the last action is the end, whatever it is
-        record, final = _Record(-1, "learner", None), None
+        record, final = Record(-1, "learner", None), None
         layer = process._at(len(entries) - 1)
         place = layer.find(entries[-1])
         if place is not None and layer.kinds[place] is Kind.FINAL:
@@ -518,7 +493,7 @@ class Agent:
             states, actions, losses = [0, *states], [0, *actions], [process.free, *losses]
         return Episode(states, actions, losses), priced
 
-    def _log_place(self, record: _Record, where: str, state: Any) -> int:
+    def _log_place(self, record: Record, where: str, state: Any) -> int:
         try:
             return self._place(record, state)
         except InvalidEpisodeError as error:
@@ -535,8 +510,12 @@ class Agent:
 
     def tree(self) -> dict[str, Any]:
         """The agent as plain data for :mod:`advmdp.storage`."""
-        moments: list[Any] = []
-        records = [self._record_tree(record, moments) for record in self._records.values()]
+        now = self.learner.moment
+        moments: dict[int, tuple[int, Any]] = {}
+        for record in self._records.values():  # each moment once, whoever began then
+            if record.moment is not None and record.moment is not now:
+                moments.setdefault(id(record.moment), (len(moments), record.moment))
+        places = {id(None): None, id(now): -1} | {key: place for key, (place, _) in moments.items()}
         problem = None if self.learner._problem is self.process.model else problem_tree(self.learner._problem)
         return {
             "version": FILE_VERSION,
@@ -553,31 +532,8 @@ class Agent:
             "begun": self._begun,
             "clipped": self.clipped,
             "abandoned": self.abandoned,
-            "moments": [self.learner.moment_tree(moment) for moment in moments],
-            "episodes": records,
-        }
-
-    def _record_tree(self, record: _Record, moments: list[Any]) -> dict[str, Any]:
-        place: int | None = None
-        if record.moment is self.learner.moment:
-            place = -1
-        elif record.moment is not None:
-            place = next((i for i, moment in enumerate(moments) if moment is record.moment), len(moments))
-            if place == len(moments):
-                moments.append(record.moment)
-        return {
-            "number": record.number,
-            "player": record.player,
-            "moment": place,
-            "states": record.states,
-            "actions": record.actions,
-            "losses": record.losses,
-            "others": [[step, row] for step, row in record.others.items()],
-            "ended": record.ended,
-            "told": record.told,
-            "ratios": record.ratios,
-            "y": record.y,
-            "path": None if record.path is None else list(record.path),
+            "moments": [self.learner.moment_tree(moment) for _, moment in moments.values()],
+            "episodes": [record.tree(places[id(record.moment)]) for record in self._records.values()],
         }
 
     def _restore(self, tree: dict[str, Any]) -> None:
@@ -590,43 +546,10 @@ class Agent:
             self._guard = self._guard.restored(tree["guard"])
         moments = [self.learner.moment_from_tree(each) for each in tree["moments"]]
         for saved in tree["episodes"]:
-            record = self._restored_record(saved, [*moments, self.learner.moment])
+            record = Record.restored(saved, [*moments, self.learner.moment], self.process, self._guard is not None)
             if record.number in self._records or record.number >= self._begun:
                 raise ValueError(f"episode {record.number} of {self._begun} is there twice, or has not begun")
             self._records[record.number] = record
-
-    def _restored_record(self, saved: dict[str, Any], moments: list[Any]) -> _Record:
-        number, player = integer(saved["number"], "number", 0, ValueError), saved["player"]
-        if player not in PLAYERS or (player != "learner" and self._guard is None):
-            raise ValueError(f"episode {number} was played by {player!r}")
-        moment = None if saved["moment"] is None else moments[integer(saved["moment"], "moment", -1, ValueError)]
-        record = _Record(number, player, moment, ended=bool(saved["ended"]), y=float(saved["y"]))
-        if not record.ended and (moment is None) != (player == "guard"):
-            raise ValueError(f"episode {number} has no moment, or one too many")
-        losses = saved["losses"]
-        if len({len(saved["states"]), len(saved["actions"]), len(losses)}) != 1 or len(losses) > self.process.horizon:
-            raise ValueError(f"episode {number} has states, actions and losses of different lengths")
-        for step, (state, action, loss) in enumerate(zip(saved["states"], saved["actions"], losses, strict=True)):
-            layer = self.process._at(step)
-            if not 0 <= integer(state, "state", 0, ValueError) < len(layer.states):
-                raise ValueError(f"episode {number}, step {step}: there is no state {state}")
-            if integer(action, "action", 0, ValueError) >= len(layer.actions[state]):
-                raise ValueError(f"episode {number}, step {step}: there is no action {action}")
-            if loss is not None and not 0.0 <= loss <= 1.0:
-                raise ValueError(f"episode {number}, step {step}: loss {loss} is not in [0, 1]")
-            record.states.append(state)
-            record.actions.append(action)
-            record.losses.append(loss)
-        for step, row in saved["others"]:
-            record.others[integer(step, "step", 0, ValueError)] = float_array(row, "others", ValueError)
-        if record.ended:
-            states, actions = saved["path"]
-            check_episode(Episode(states, actions, np.zeros(self._layers.horizon)), self._layers)
-            record.path = list(states), list(actions)
-            record.told = None if saved["told"] is None else integer(saved["told"], "told", 0, ValueError)
-            if saved["ratios"] is not None:
-                record.ratios = float_array(saved["ratios"], "ratios", ValueError)
-        return record
 
     def __repr__(self) -> str:
         return (
@@ -651,7 +574,7 @@ class OpenEpisode:
         """Actions so far."""
         return len(self._agent._record(self.number).actions)
 
-    def _under_way(self) -> _Record:
+    def _under_way(self) -> Record:
         record = self._agent._record(self.number)
         if record.ended:
             raise InvalidEpisodeError(f"episode {self.number} has ended; cost_of(step, value) brings its costs")
@@ -713,6 +636,8 @@ def load_agent(path: str | os.PathLike[str], process: Process) -> Agent:
     CorruptCheckpointError
         If the file is damaged, of another version, or was written for another process.
     """
+    if not isinstance(process, Process):
+        raise InvalidSpecError(f"process is {shown(process)}, should be the Process that the agent was saved with")
     tree = storage.read(path, "agent")
     if tree.get("version") != FILE_VERSION:
         raise CorruptCheckpointError(

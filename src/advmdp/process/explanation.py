@@ -32,8 +32,8 @@ class Explanation:
     scenarios
         Names of the scenarios.
     weights, lower, upper
-        The likeliest share of each scenario in reality with an interval, ``(1, d)`` or, if shares may differ between
-        steps, ``(steps, d)``, one row for each step that has a next one.  All intervals hold at all times with
+        The likeliest share of each scenario in reality with an interval, of shape ``(1, d)`` or, if shares may differ
+        between steps, ``(steps, d)``, one row for each step that has a next one.  All intervals hold at all times with
         probability 0.95, if reality is a mixture.  None for learners that do not watch the model.
     trust
         Probability of each expert of playing the next episode, for learners that have experts.
@@ -153,4 +153,4 @@ def _cost(agent: Agent, belief: Belief, policies: FloatArray, weights: FloatArra
     q = mixed_occupancy(agent._layers, belief.kernel, policies, weights)
     low, high = process.cost_range
     costs = low + (high - low) * belief.losses
-    return float(q[process.charged] @ costs[process.charged])
+    return float(q[process._charged] @ costs[process._charged])

@@ -120,17 +120,17 @@ class Process:
     # ------------------------------------------------------------------------- what learners see
 
     @cached_property
-    def available(self) -> list[NDArray[np.bool_]]:
+    def _available(self) -> list[NDArray[np.bool_]]:
         """Which actions there are, a list over layers of ``(S_h, A)``."""
         counts = [np.array([len(own) for own in layer.actions]) for layer in self._reached]
         return [np.arange(self._n_actions) < count[:, None] for count in counts]
 
     @cached_property
-    def charged(self) -> NDArray[np.bool_]:
+    def _charged(self) -> NDArray[np.bool_]:
         """At which pairs somebody acts, and may be charged: a flat vector over pairs."""
         rows = [[kind is Kind.OPEN for kind in layer.kinds] for layer in self._reached]
         return np.concatenate(
-            [(np.array(row)[:, None] & mask).ravel() for row, mask in zip(rows, self.available, strict=True)]
+            [(np.array(row)[:, None] & mask).ravel() for row, mask in zip(rows, self._available, strict=True)]
         )
 
     @cached_property
@@ -141,7 +141,7 @@ class Process:
         kernels: list[list[Any]] = []
         for scenario in range(len(self.scenario_names)):
             kernel = []
-            for h, mask in enumerate(self.available):
+            for h, mask in enumerate(self._available):
                 rows = self._rows[h][scenario]
                 width = len(self._reached[h + 1].states) if h + 1 < len(self._reached) else 1
                 counts = np.zeros(mask.size, dtype=np.int64)
@@ -156,7 +156,7 @@ class Process:
     @cached_property
     def model(self) -> LinearMixtureModel:
         """What learners are told: the scenarios' probabilities, which actions there are, and nothing of the truth."""
-        return LinearMixtureModel._mixture(self.base_kernels, not self._sampled, self._shared, self.available)
+        return LinearMixtureModel._mixture(self.base_kernels, not self._sampled, self._shared, self._available)
 
     def mdp(self, weights: Sequence[ArrayLike] | ArrayLike) -> LinearMixtureMDP:
         """The world in which the scenarios are mixed with these weights, for simulation.
@@ -167,7 +167,7 @@ class Process:
         if table.ndim == 2 and len(table) == self.horizon and self.first_layer:
             table = np.concatenate([table[:1], table])  # all scenarios draw the start alike: any weights do
         kernels, scene = self.base_kernels, self.scene
-        return LinearMixtureMDP.from_kernels(kernels, table, self._shared, available=self.available, scene=scene)
+        return LinearMixtureMDP.from_kernels(kernels, table, self._shared, available=self._available, scene=scene)
 
     @cached_property
     def scene(self) -> Scene:
@@ -190,7 +190,7 @@ class Process:
     def fingerprint(self) -> dict[str, Any]:
         """What an agent's file is compared with: sizes, range of costs, and a hash of the masks and probabilities."""
         state = hashlib.sha256()
-        for mask in self.available:
+        for mask in self._available:
             state.update(np.packbits(mask).tobytes())
         for kernel in self.base_kernels:
             for matrix in kernel:
@@ -223,7 +223,7 @@ class Process:
         place = self._at(step).find(state)
         if place is None:
             raise InvalidEpisodeError(
-                f"step {step}: state {shown(state)} cannot be reached; {self.known_states(step)} (all of them: "
+                f"step {step}: state {shown(state)} cannot be reached; {self._known_states(step)} (all of them: "
                 f"states({step}))"
             )
         return place
@@ -233,7 +233,7 @@ class Process:
             raise InvalidEpisodeError(f"step {step} does not exist, should be from 0 to {self.horizon - 1}")
         return self._reached[self.first_layer + step]
 
-    def known_states(self, step: int, numbers: Sequence[int] | None = None) -> str:
+    def _known_states(self, step: int, numbers: Sequence[int] | None = None) -> str:
         """Some states of a step in words, for messages."""
         states = self._at(step).states
         chosen = [states[i] for i in (range(len(states)) if numbers is None else numbers)]
@@ -241,7 +241,7 @@ class Process:
         rest = f" and {len(chosen) - 5} more" if len(chosen) > 5 else ""
         return f"known: {some}{rest}"
 
-    def successors(self, layer: int, state: int, action: int) -> list[int]:
+    def _successors(self, layer: int, state: int, action: int) -> list[int]:
         """Numbers of the states of the next layer that some scenario leads to."""
         pair = state * self._n_actions + action
         found: set[int] = set()
@@ -249,11 +249,6 @@ class Process:
             matrix = kernel[layer]
             found.update(matrix.indices[matrix.indptr[pair] : matrix.indptr[pair + 1]].tolist())
         return sorted(found)
-
-    @property
-    def sampled(self) -> bool:
-        """Whether scenarios were sampled: then a transition that none of them drew may happen all the same."""
-        return self._sampled
 
     def policy(self, function: Callable[[int, Any], Any]) -> list[FloatArray]:
         """A policy of your own as a list over layers of ``(S_h, A)``.
@@ -294,20 +289,20 @@ class Process:
         for h, (layer, table) in enumerate(zip(self._reached, tables, strict=True)):
             for place, (state, kind) in enumerate(zip(layer.states, layer.kinds, strict=True)):
                 if kind is not Kind.OPEN:
-                    table[place, 0] = self.free
+                    table[place, 0] = self._free
                     continue
                 step = h - self.first_layer
                 for column, action in enumerate(layer.actions[place]):
                     where = f"losses, step {step}, state {shown(state)}, action {shown(action)}"
                     cost = _called(function, where, step, state, action)
-                    loss = self.loss(cost)
+                    loss = self._loss(cost)
                     if loss is None or not 0.0 <= loss <= 1.0:
                         low, high = self.cost_range
                         raise InvalidMDPError(f"{where}: cost {shown(cost)} is not a number in [{low:g}, {high:g}]")
                     table[place, column] = loss
         return tables
 
-    def loss(self, cost: Any) -> float | None:
+    def _loss(self, cost: Any) -> float | None:
         """A cost in your units as a loss, in [0, 1] if it is in range; None if it is not a number."""
         value = number(cost)
         low, high = self.cost_range
@@ -318,7 +313,7 @@ class Process:
         return (value - low) / (high - low)
 
     @property
-    def free(self) -> float:
+    def _free(self) -> float:
         """The loss that stands for a cost of 0."""
         low, high = self.cost_range
         return 1.0 if high == 0.0 else (0.0 - low) / (high - low)
