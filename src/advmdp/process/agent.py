@@ -488,9 +488,9 @@ class Agent:
             rest = range(len(entries) + 1, process.horizon)
             states = [*states, self._log_place(record, where, final), *(process._at(h).numbers[ENDED] for h in rest)]
             actions = [*actions, *([0] * (process.horizon - len(entries)))]
-            losses = [*losses, *([process.free] * (process.horizon - len(entries)))]
+            losses = [*losses, *([process._free] * (process.horizon - len(entries)))]
         if process.first_layer:
-            states, actions, losses = [0, *states], [0, *actions], [process.free, *losses]
+            states, actions, losses = [0, *states], [0, *actions], [process._free, *losses]
         return Episode(states, actions, losses), priced
 
     def _log_place(self, record: Record, where: str, state: Any) -> int:
