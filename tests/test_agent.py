@@ -273,6 +273,52 @@ def test_logs_give_the_model_that_playing_gives():
     assert told.episodes_seen == 0
 
 
+@pytest.mark.parametrize("name", ["planner", "portfolio"])
+def test_costs_in_logs_are_averaged_like_those_of_episodes(name):
+    played, told = Agent(QUEUE, name), Agent(QUEUE, name)
+    logs = []
+    for number in range(12):
+        rng = np.random.default_rng(number)
+        episode, state, log = played.begin(), (1, "good"), []
+        for step in range(HORIZON):
+            if not actions(step, state):
+                log.append(state)
+                break
+            action = episode.act(state)
+            cost = None if (number + step) % 4 == 0 else float(number % 7)
+            if cost is not None:
+                episode.cost(cost)
+            log.append((state, action, cost))
+            state = following(rng, step, state, action)
+        episode.end(state)
+        logs.append(log)
+    told.learn_from_logs(logs)
+    one, other = played.learner.moment.predictions, told.learner.moment.predictions
+    assert np.array_equal(one.visits, other.visits)
+    assert np.allclose(one.tables, other.tables, atol=1e-12)
+    assert told.learner.episodes_seen == told.episodes_seen == 0
+
+
+def test_a_learner_that_predicts_no_losses_takes_the_dynamics_of_logs_with_costs():
+    logs = [[((1, "good"), "wait", 2.0)] * HORIZON]
+    one, other = (Agent(QUEUE, "vlsuob-reps-tight", episodes=10) for _ in range(2))
+    one.learn_from_logs(logs)
+    other.learn_from_logs([[entry[:2] for entry in logs[0]]])
+    for a, b in zip(one.learner.policy, other.learner.policy, strict=True):
+        assert np.array_equal(a, b)
+    with pytest.raises(InvalidEpisodeError, match="'uniform' cannot use logged transitions"):
+        Agent(QUEUE, "uniform").learn_from_logs(logs)
+
+
+def test_costs_in_logs_are_clipped_and_counted():
+    agent = Agent(QUEUE, "planner", clip=True)
+    agent.learn_from_logs([[((1, "good"), "wait", 99.0)] * HORIZON])
+    assert agent.clipped == HORIZON
+    with pytest.raises(InvalidEpisodeError, match="trajectory 1"):
+        agent.learn_from_logs([[((1, "good"), "wait", 99.0)] * HORIZON, "ab"])
+    assert agent.clipped == HORIZON
+
+
 def test_an_abandoned_episode_teaches_nothing():
     agent = Agent(QUEUE, "planner")
     episode = agent.begin()
@@ -390,6 +436,9 @@ REFUSED = {
     "logs: no list": (0, lambda a, e: a.learn_from_logs(["ab"]), "trajectory 0: 'ab' should be a list of 1 to 3 pairs"),
     "logs: too short": (0, lambda a, e: a.learn_from_logs([[(GOOD, "wait")]]), "trajectory 0: has 1 of 3 steps"),
     "logs: no pair": (0, lambda a, e: a.learn_from_logs([[GOOD, 3, 4]]), "trajectory 0, step 0: state 1 is not"),
+    "logs: a cost out of range": (
+        0, lambda a, e: a.learn_from_logs([[(GOOD, "wait", 99.0)] * 3]), "trajectory 0, step 0, .*: cost 99.0 is out",
+    ),
     "logs: no action": (
         0, lambda a, e: a.learn_from_logs([[(GOOD, "fly")] * 3]), "trajectory 0, step 0: there is no action 'fly'",
     ),

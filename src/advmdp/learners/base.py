@@ -113,6 +113,8 @@ class Learner(ABC):
     uses_mixture: ClassVar[bool] = False
     #: Whether its constants are made for a number of episodes, which must then be given.
     needs_episodes: ClassVar[bool] = True
+    #: Whether it averages the losses of episodes that others played (:meth:`observe`).
+    predicts: ClassVar[bool] = False
     #: Whether it assumes that the weights of a mixture are the same in every layer.
     shares: bool = False
     #: Whether it can begin with a given policy.
@@ -367,21 +369,28 @@ class Learner(ABC):
             )
         return played
 
-    def observe(self, episode: Episode) -> None:
-        """Learn what can be learned from an episode that was *not* played with the learner's policy.
+    def observe(self, *episodes: Episode) -> None:
+        """Learn what can be learned from episodes that were *not* played with the learner's policy.
 
-        Its transitions count like logged ones; planners and predictors also average its losses (NaN or None where they
-        were not seen).  It is none of the episodes that are counted.
+        Their transitions count like logged ones; planners and predictors also average their losses (NaN or None where
+        they were not seen).  They are none of the episodes that are counted.
         """
-        losses, _ = checked_losses(episode.losses, self._layers.horizon)
-        seen = Episode(episode.states, episode.actions, losses)
-        checked = check_episode(seen, self._layers, self._problem.flat_possible)
+        checked = []
+        for episode in episodes:
+            losses, _ = checked_losses(episode.losses, self._layers.horizon)
+            seen = Episode(episode.states, episode.actions, losses)
+            checked.append(check_episode(seen, self._layers, self._problem.flat_possible))
+        if not checked:
+            return
         with Exclusive(self):
             now = self._now
             self._require_told(now.ledger)
-            watch = now.watch if now.watch is None else now.watch.add(checked.states, checked.actions)
-            state = _frozen(self._observe_played(now.state, checked))
-            self._now = now._replace(state=state, watch=watch, logged=now.logged + 1, last=None)
+            watch, state = now.watch, now.state
+            for one in checked:
+                watch = watch if watch is None else watch.add(one.states, one.actions)
+                state = self._observe_played(state, one)
+            logged = now.logged + len(checked)
+            self._now = now._replace(state=_frozen(state), watch=watch, logged=logged, last=None)
 
     def observe_losses(self, episode: Episode) -> None:
         """Losses of an episode that was observed before, which came late: NaN or None where nothing did."""

@@ -112,6 +112,7 @@ class Planner(Learner):
     needs_episodes = False
     partial = True
     uses_mixture = True
+    predicts = True
     Options = PlannerOptions
     options: PlannerOptions
 

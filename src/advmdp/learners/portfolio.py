@@ -111,6 +111,7 @@ class Portfolio(Learner):
     needs_episodes = False
     partial = True
     uses_mixture = True
+    predicts = True
     Options = PortfolioOptions
     options: PortfolioOptions
 

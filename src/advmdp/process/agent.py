@@ -426,24 +426,31 @@ class Agent:
     # ----------------------------------------------------------------------------------- logs
 
     def learn_from_logs(self, trajectories: Sequence[Sequence[Any]]) -> None:
-        """Learn the dynamics from episodes that somebody else played.
+        """Learn from episodes that somebody else played.
 
-        Each is a list of pairs ``(state, action)``, one for each step; one that ended early has the state in which it
-        did as its last entry, alone.  They count as if they had been played, except that nothing is known of costs.
+        Each is a list of ``(state, action)`` or ``(state, action, cost)``, one for each step; one that ended early has
+        the state in which it did as its last entry, alone.  The dynamics are learned as if the episodes had been
+        played; costs (None where not seen) enter the means that planners plan with, and no estimate that is weighed by
+        the probability of an action, which is not known.
         """
         if not self.learner.partial and self._records:
             raise InvalidEpisodeError(
                 f"episodes {list(self._records)} are not over: learner {self.learner.name!r} needs that"
             )
-        states, actions = [], []
-        for number, trajectory in enumerate(trajectories):
-            row, moves = self._logged(f"trajectory {number}", trajectory)
-            states.append(row)
-            actions.append(moves)
-        if states:
-            self.learner.observe_transitions(np.array(states), np.array(actions))
+        clipped = self.clipped
+        try:
+            logged = [self._logged(f"trajectory {number}", each) for number, each in enumerate(trajectories)]
+            if self.learner.predicts and any(priced for _, priced in logged):
+                self.learner.observe(*(episode for episode, _ in logged))
+            elif logged:
+                states, actions = ([getattr(e, name) for e, _ in logged] for name in ("states", "actions"))
+                self.learner.observe_transitions(np.array(states), np.array(actions))
+        except BaseException:
+            self.clipped = clipped
+            raise
 
-    def _logged(self, where: str, trajectory: Any) -> tuple[list[int], list[int]]:
+    def _logged(self, where: str, trajectory: Any) -> tuple[Episode, bool]:
+        """The episode, and whether it says what something cost."""
         process = self.process
         if not isinstance(trajectory, (list, tuple)) or not 1 <= len(trajectory) <= process.horizon + 1:
             raise InvalidEpisodeError(
@@ -461,17 +468,30 @@ class Agent:
                 f"it ended, and {shown(entries[-1])} is none that ends"
             )
         for step, entry in enumerate(entries):
-            if not isinstance(entry, (list, tuple)) or len(entry) != 2:
-                raise InvalidEpisodeError(f"{where}, step {step}: {shown(entry)} should be a pair (state, action)")
+            if not isinstance(entry, (list, tuple)) or len(entry) not in (2, 3):
+                raise InvalidEpisodeError(
+                    f"{where}, step {step}: {shown(entry)} should be (state, action) or (state, action, cost)"
+                )
             here = self._log_place(record, where, entry[0])
             record.states.append(here)
             record.actions.append(process._action(process._at(step), here, entry[1], f"{where}, step {step}"))
-        states, actions = record.states, record.actions
+            record.losses.append(None)
+            if len(entry) == 3 and entry[2] is not None:
+                try:
+                    record.losses[step], cut = self._loss(record, step, entry[2])
+                except InvalidEpisodeError as error:
+                    raise InvalidEpisodeError(str(error).replace("episode -1", where, 1)) from None
+                self.clipped += cut
+        states, actions, losses = record.states, record.actions, record.losses
+        priced = any(loss is not None for loss in losses)
         if len(entries) < process.horizon:
             rest = range(len(entries) + 1, process.horizon)
             states = [*states, self._log_place(record, where, final), *(process._at(h).numbers[ENDED] for h in rest)]
             actions = [*actions, *([0] * (process.horizon - len(entries)))]
-        return ([0, *states], [0, *actions]) if process.first_layer else (states, actions)
+            losses = [*losses, *([process._free] * (process.horizon - len(entries)))]
+        if process.first_layer:
+            states, actions, losses = [0, *states], [0, *actions], [process._free, *losses]
+        return Episode(states, actions, losses), priced
 
     def _log_place(self, record: Record, where: str, state: Any) -> int:
         try:
