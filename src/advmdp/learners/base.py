@@ -658,7 +658,7 @@ def load_learner(path: str | os.PathLike[str]) -> Learner:
 
 def learner_from_document(path: str | os.PathLike[str], tree: dict[str, Any], problem: Any) -> Learner:
     """The inverse of :meth:`Learner.document`, for a problem or the tree of one; ``path`` is named in errors."""
-    if tree.get("version") != FILE_VERSION:
+    if repr(tree.get("version")) != repr(FILE_VERSION):  # whatever a spoiled file has there
         raise CorruptCheckpointError(
             f"{os.fspath(path)}: was written by another version of advmdp (contents {tree.get('version', 1)}, this one "
             f"reads {FILE_VERSION}): finish with that version, or start a new learner here and give it the logged "

@@ -549,7 +549,21 @@ class Agent:
             record = Record.restored(saved, [*moments, self.learner.moment], self.process, self._guard is not None)
             if record.number in self._records or record.number >= self._begun:
                 raise ValueError(f"episode {record.number} of {self._begun} is there twice, or has not begun")
+            if record.ended and not self._awaited(record):
+                raise ValueError(f"episode {record.number} waits for costs, and the learner does not")
             self._records[record.number] = record
+
+    def _awaited(self, record: Record) -> bool:
+        """Whether the learner waits for the costs that a record does."""
+        if record.player != "learner" or record.told is None:
+            return record.player != "learner" and record.told is None
+        found = next((one for one in self.learner._now.ledger.waiting if one.number == record.told), None)
+        if found is None or found.episode.later is None or record.path is None:
+            return False
+        first = self.process.first_layer
+        missing = [first + step for step, loss in enumerate(record.losses) if loss is None]
+        same = found.episode.states.tolist() == record.path[0] and found.episode.actions.tolist() == record.path[1]
+        return same and bool(found.episode.later[missing].all())
 
     def __repr__(self) -> str:
         return (
@@ -639,7 +653,7 @@ def load_agent(path: str | os.PathLike[str], process: Process) -> Agent:
     if not isinstance(process, Process):
         raise InvalidSpecError(f"process is {shown(process)}, should be the Process that the agent was saved with")
     tree = storage.read(path, "agent")
-    if tree.get("version") != FILE_VERSION:
+    if repr(tree.get("version")) != repr(FILE_VERSION):  # whatever a spoiled file has there
         raise CorruptCheckpointError(
             f"{os.fspath(path)}: was written by another version of advmdp (contents {tree.get('version')}, this one "
             f"reads {FILE_VERSION})"
@@ -647,7 +661,7 @@ def load_agent(path: str | os.PathLike[str], process: Process) -> Agent:
     saved, now = tree.get("process"), process.fingerprint
     for name, value in now.items():
         found = saved.get(name) if isinstance(saved, dict) else None
-        if found != value:
+        if repr(found) != repr(value):
             raise CorruptCheckpointError(
                 f"{os.fspath(path)}: was written for another process ({name} {shown(found)}, this one has "
                 f"{shown(value)}); build the process as it was then"

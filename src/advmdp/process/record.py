@@ -86,7 +86,7 @@ class Record:
             layers = process.model.layers
             states, actions = saved["path"]
             check_episode(Episode(states, actions, np.zeros(layers.horizon)), layers)
-            record.path = list(states), list(actions)
+            record.path = [int(state) for state in states], [int(action) for action in actions]
             record.told = None if saved["told"] is None else integer(saved["told"], "told", 0, ValueError)
             if guarded and player != "guard":
                 record.ratios = r = float_array(saved["ratios"], "ratios", ValueError)
