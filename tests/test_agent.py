@@ -178,8 +178,23 @@ def test_a_baseline_is_an_expert_or_a_start():
     assert Agent(QUEUE, "planner", baseline=waiting).learner.start is None
 
 
-def test_costs_of_all_actions_give_the_one_that_was_taken():
-    one, other = Agent(QUEUE, "planner"), Agent(QUEUE, "planner")
+@pytest.mark.parametrize("name", ["planner", "portfolio"])
+def test_costs_of_all_actions_are_all_learned_from(name):
+    agent = Agent(QUEUE, name)
+    episode = agent.begin()
+    for _ in range(3):
+        episode.act((1, "good"))
+        episode.costs({each: cost_of((1, "good"), each) for each in actions(0, (1, "good"))})
+    episode.end()
+    means = agent.learner.moment.predictions.tables[0]
+    for step, table in enumerate(QUEUE.model.layers.split(means)):
+        row = table[QUEUE.index(step, (1, "good"))]
+        for place, action in enumerate(QUEUE.actions(step, (1, "good"))):
+            assert row[place] == pytest.approx(cost_of((1, "good"), action) / 10.0)
+
+
+def test_costs_of_all_actions_give_the_one_that_was_taken_to_learners_that_use_no_more():
+    one, other = (Agent(QUEUE, "vlsuob-reps-tight", episodes=10) for _ in range(2))
     for agent in (one, other):
         episode = agent.begin()
         for state in ((1, "good"), (1, "good"), (1, "good")):

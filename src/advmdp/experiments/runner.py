@@ -219,7 +219,7 @@ class Run:
         sizes, n_actions, horizon = layers.size_array, layers.n_actions, layers.horizon
         rng, sums, occupancies, q = self._rng, self._sums, self._occupancies, self._q
         policy: FloatArray | None = None
-        full_information = learner.feedback == "full"
+        full_information, by_state = learner.feedback == "full", learner.feedback == "actions"
         for k in range(self.played, self.played + count):
             flat_policy = learner.flat_policy
             if flat_policy is not policy:
@@ -250,7 +250,8 @@ class Run:
             self._observed_loss += total
             if watch is not None:
                 watch.before(k, learner, q, losses)
-            learner.update(Episode(states, actions, observed, losses if full_information else None, k))
+            every = [table[s] for table, s in zip(layers.split(losses), states, strict=True)] if by_state else None
+            learner.update(Episode(states, actions, observed, losses if full_information else None, k, every))
             if watch is not None:
                 watch.after(k, learner)
             if not adversary.oblivious:

@@ -327,13 +327,16 @@ class Learner(ABC):
             If the episode cannot have happened, was told before, comes too early, or holds what this learner cannot
             use.  After this or any other exception the learner is as it was before the call.
         """
+        if self.feedback != "actions" and getattr(episode, "action_losses", None) is not None:
+            uses = "the losses of the visited pairs alone" if self.feedback == "bandit" else "the whole loss_table"
+            raise InvalidEpisodeError(f"learner {self.name!r} cannot use action_losses: it learns from {uses}")
         checked = check_episode(episode, self._layers, self._problem.flat_possible, self.feedback == "full")
         with Exclusive(self):
             self._check_index(episode.index)
             now = self._now
             if played is not None and played is not now.state:
                 checked = checked._replace(played=self._checked_moment(played))
-            if not checked.complete or episode.action_losses is not None or now.ledger is not NOTHING_LATE:
+            if not checked.complete or now.ledger is not NOTHING_LATE:
                 checked = self._usable(episode, checked, now.ledger)
             if now.seen == self.episodes and self.needs_episodes:
                 warnings.warn(
@@ -378,7 +381,8 @@ class Learner(ABC):
         checked = []
         for episode in episodes:
             losses, _ = checked_losses(episode.losses, self._layers.horizon)
-            seen = Episode(episode.states, episode.actions, losses)
+            every = episode.action_losses if self.feedback == "actions" else None
+            seen = Episode(episode.states, episode.actions, losses, action_losses=every)
             checked.append(check_episode(seen, self._layers, self._problem.flat_possible))
         if not checked:
             return
@@ -403,9 +407,6 @@ class Learner(ABC):
 
     def _usable(self, episode: Episode, checked: CheckedEpisode, ledger: Ledger) -> CheckedEpisode:
         """The episode with losses that came late; InvalidEpisodeError where this learner cannot use what it holds."""
-        if episode.action_losses is not None and self.feedback != "actions":
-            uses = "the losses of the visited pairs alone" if self.feedback == "bandit" else "the whole loss_table"
-            raise InvalidEpisodeError(f"learner {self.name!r} cannot use action_losses: it learns from {uses}")
         if self.partial:
             return checked._replace(late=ledger.arrived)
         self._require_told(ledger)

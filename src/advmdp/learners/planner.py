@@ -11,7 +11,7 @@ from advmdp._checks import integer
 from advmdp.confidence.likelihood import MixtureWeights, TransitionCounts
 from advmdp.confidence.regression import require_shared
 from advmdp.episodes import CheckedEpisode
-from advmdp.layered import FloatArray, IntArray, LinearMixtureModel, TabularModel
+from advmdp.layered import FloatArray, IntArray, Layers, LinearMixtureModel, TabularModel
 from advmdp.learners.base import Belief, Learner
 from advmdp.learners.options import NoOptions, number, require
 from advmdp.learners.parts.planning import plans
@@ -40,25 +40,24 @@ def restored_count(tree: dict[str, Any]) -> int:
     return integer(tree["k"], "k", 0, ValueError)
 
 
-def with_losses(predictions: Predictions, episode: CheckedEpisode) -> Predictions:
-    """Predictions after the losses of an episode: of all pairs, or of visited ones, and those that came late."""
+def with_losses(predictions: Predictions, episode: CheckedEpisode, layers: Layers) -> Predictions:
+    """Predictions after the losses of an episode, all that were told, and those that came late."""
     for late in episode.late:
         predictions = predictions.add(late.pairs, late.losses, late=True)
-    if episode.loss_table is not None:
-        return predictions.add(np.arange(episode.loss_table.size), episode.loss_table)
-    return predictions.add(episode.pairs, episode.losses)
+    return predictions.add(*episode.seen(layers))
 
 
 @dataclass(frozen=True, kw_only=True)
 class FeedbackOptions(NoOptions):
     """``feedback``: which losses it is shown in a run; ``shared``: whether layers share their weights."""
 
-    feedback: Literal["bandit", "full"] = "bandit"
+    feedback: Literal["bandit", "actions", "full"] = "bandit"
     shared: bool | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.feedback in ("bandit", "full"), "feedback", self.feedback, "'bandit' or 'full'")
+        levels = ("bandit", "actions", "full")
+        require(self.feedback in levels, "feedback", self.feedback, "'bandit', 'actions' or 'full'")
         require(self.shared is None or isinstance(self.shared, bool), "shared", self.shared, "True, False or None")
 
 
@@ -129,7 +128,7 @@ class Planner(Learner):
 
     def _learn(self, state: PlannerState, episode: CheckedEpisode) -> PlannerState:
         kernel = state.kernel.add(episode.states, episode.actions)
-        return self._planned(kernel, with_losses(state.predictions, episode), state.k + 1)
+        return self._planned(kernel, with_losses(state.predictions, episode, self._layers), state.k + 1)
 
     def _observe(self, state: PlannerState, states: IntArray, actions: IntArray) -> PlannerState:
         kernel = state.kernel

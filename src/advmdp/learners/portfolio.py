@@ -101,7 +101,8 @@ class Portfolio(Learner):
     shared
         Whether to use that the mixture weights are the same in every layer; by default, if the model says so.
     feedback
-        ``"full"``: to be shown the whole loss table after each episode; its planners use it.
+        ``"actions"``: to be shown the losses of all actions at the visited states; ``"full"``: the whole loss table,
+        which its planners use.
     zeta
         Failure probability of the safe expert's sets.
     """
@@ -163,19 +164,32 @@ class Portfolio(Learner):
         layers, pairs, losses = self._layers, episode.pairs, episode.losses
         played = episode.played_in(state)
         rho = played.meta.posterior(played.policies[:, pairs])
-        meta = state.meta.add(rho, losses, None if played is state else played.meta)
+        meta = state.meta.add(rho, losses, None if played is state else played.meta, self._expected(played, episode))
         for late in episode.late:
             meta = meta.correct(late.weights[:, : len(rho[0])], late.losses, late.weights[:, -1])
         base = self._safe.advance(state.base, episode, rho[:, 0], played.meta.premium, state.k, played.base)
         predicted = state.predictions.tables[self._uses[self._soft]]
         if episode.loss_table is None:
             q = mixed_occupancy(layers, played.kernel.flat_kernel, played.policies, played.meta.weights)
-            learners = state.learners.add(pairs, losses, predicted, q)
+            if episode.action_losses is not None:  # seen whatever the action was
+                q = np.repeat(q.reshape(-1, layers.n_actions).sum(axis=1), layers.n_actions)
         else:  # seen with certainty
-            everywhere = np.arange(layers.n_pairs)
-            learners = state.learners.add(everywhere, episode.loss_table, predicted, np.ones(layers.n_pairs))
+            q = np.ones(layers.n_pairs)
+        learners = state.learners.add(*episode.seen(layers), predicted, q)
         kernel = state.kernel.add(episode.states, episode.actions)
-        return self._drawn(meta, base, kernel, with_losses(state.predictions, episode), learners, state.k + 1)
+        return self._drawn(
+            meta, base, kernel, with_losses(state.predictions, episode, self._layers), learners, state.k + 1
+        )
+
+    def _expected(self, played: PortfolioState, episode: CheckedEpisode) -> FloatArray | None:
+        """What each expert's action costs on average in the visited states, ``(H, M)``; NaN in a step of which not all
+        was told: what is told of one action only tells which one was taken."""
+        if episode.action_losses is None:
+            return None
+        pairs = episode.state_pairs(self._layers)
+        losses = np.where(self._layers.uniform_policy[pairs] > 0.0, episode.action_losses, 0.0)
+        expected: FloatArray = np.einsum("mha,ha->hm", played.policies[:, pairs], losses)
+        return expected
 
     def _observe(self, state: PortfolioState, states: IntArray, actions: IntArray) -> PortfolioState:
         return self._observed(state, states, actions, state.predictions)
@@ -190,7 +204,7 @@ class Portfolio(Learner):
         return self._drawn(state.meta, base, kernel, predictions, state.learners, state.k)
 
     def _observe_played(self, state: PortfolioState, episode: CheckedEpisode) -> PortfolioState:
-        predictions = with_losses(state.predictions, episode)
+        predictions = with_losses(state.predictions, episode, self._layers)
         return self._observed(state, episode.states[None], episode.actions[None], predictions)
 
     def _observe_losses(self, state: PortfolioState, episode: CheckedEpisode) -> PortfolioState:

@@ -103,7 +103,7 @@ class Agent:
                 raise InvalidSpecError(f"options {sorted(options)} belong to a learner that is given by name")
             made = learner
         else:
-            made = make_learner(learner, process.model, seed=seed, **self._with_baseline(learner, options))
+            made = make_learner(learner, process.model, seed=seed, **self._options(learner, options))
         if made._layers != self._layers:
             raise InvalidSpecError(f"learner {made!r} was made for another process than {process!r}")
         if made.feedback == "full":
@@ -137,12 +137,16 @@ class Agent:
             raise InvalidSpecError(f"slack is {slack}, but there is no baseline to be compared with: give one")
         return Guard.empty(float(slack), self._layers.horizon)
 
-    def _with_baseline(self, name: str, options: dict[str, Any]) -> dict[str, Any]:
-        """Options of a learner that knows the baseline, as far as it can."""
+    def _options(self, name: str, options: dict[str, Any]) -> dict[str, Any]:
+        """Options of a learner that may be told the costs of all actions, and knows the baseline, as far as it can."""
+        entry = learners.get(name)
+        known = getattr(getattr(entry, "Options", None), "__dataclass_fields__", {})
+        if "feedback" in known:
+            options = {"feedback": "actions"} | options
         if self._baseline is None:
             return options
-        entry, policy = learners.get(name), self._layers.split(self._baseline)
-        if "experts" in getattr(getattr(entry, "Options", None), "__dataclass_fields__", {}):
+        policy = self._layers.split(self._baseline)
+        if "experts" in known:
             self._expert = "own 0"
             return options | {"experts": [policy, *options.get("experts", ())]}
         if getattr(entry, "takes_start", False) and "start" not in options:
@@ -346,14 +350,13 @@ class Agent:
         if process.first_layer:
             states, actions, losses = [0, *states], [0, *actions], [process._free, *losses]
         told = None
+        others = self._others(record, losses) if self.learner.feedback == "actions" and record.others else None
         if record.player == "learner":
             told = self.learner.episodes_seen + self.learner.skipped
             given = losses if wait else [np.nan if loss is None else loss for loss in losses]
-            others = self._others(record, losses) if self.learner.feedback == "actions" and record.others else None
-            episode = Episode(states, actions, given, action_losses=others)
-            self.learner.update(episode, played=record.moment)
+            self.learner.update(Episode(states, actions, given, action_losses=others), played=record.moment)
         else:
-            self.learner.observe(Episode(states, actions, losses))
+            self.learner.observe(Episode(states, actions, losses, action_losses=others))
         record.ended, record.told, record.path = True, told, (states, actions)
         self._weigh(record, losses)
         record.moment, record.others = None, {}
@@ -611,7 +614,7 @@ class OpenEpisode:
     def costs(self, values: Mapping[Any, float]) -> None:
         """What each action would have cost in the last state, ``{action: cost}``, that of the last action included.
 
-        Learners whose ``feedback`` is ``"actions"`` use all of it; the others are told the cost of the last action.
+        ``portfolio`` and ``planner`` use all of it; other learners are told the cost of the last action.
         """
         record = self._under_way()
         if not record.actions:
