@@ -1,4 +1,4 @@
-"""The figures and tables of the two worked cases in docs/guides, from the code that is printed there.
+"""The figures and tables of the worked cases in docs/guides, from the code that is printed there.
 
     python examples/guide_figures.py docs/guides
 
@@ -38,10 +38,14 @@ COLOURS = {
     "portfolio": "#e69f00",
     "plan of the first day": "#8c564b",
     "shortest roads": "#8c564b",
+    "rule by hand": "#8c564b",
+    "portfolio, told the rule": "#009e73",
 }
 #: Learners of the two cases.
 BAKERS = ("uob-reps", "vlsuob-reps-tight", "vlsuob-reps-bank", "planner", "portfolio")
 DRIVERS = ("vlsuob-reps-tight", "vlsuob-reps-anytime", "planner", "portfolio")
+#: Who decides in the other two; a learner that is told of the rule has it behind a comma.
+OPERATORS = ("uniform", "rule by hand", "planner", "portfolio", "portfolio, told the rule")
 
 
 def case(name: str) -> dict[str, Any]:
@@ -159,6 +163,56 @@ def routing(
     return minutes, np.array(gaps)
 
 
+# ------------------------------------------------------------------- processes of one's own
+
+
+def own_process(
+    name: str,
+    length: int = 1500,
+    seeds: int = 5,
+    ways: Sequence[str] = OPERATORS,
+) -> dict[str, np.ndarray]:
+    """Cost of every episode of a page with a process, a rule and ``operate``, by who decides (a row per seed)."""
+    page = case(name)
+    costs = {}
+    for way in ways:
+        learner, options = way.split(",")[0], {"baseline": page["by_hand"]} if "," in way else {}
+        rows = []
+        for seed in range(seeds):
+            by_hand = way == "rule by hand"
+            agent = Rule(page["by_hand"]) if by_hand else advmdp.Agent(page["process"], learner, seed=seed, **options)
+            rows.append(page["operate"](agent, length, seed))
+        costs[way] = np.array(rows)
+    return costs
+
+
+class Rule:
+    """Decides by a function of step and state, and learns nothing: what an agent is compared with."""
+
+    def __init__(self, function: Any) -> None:
+        self.function, self.step = function, 0
+
+    def begin(self) -> Rule:
+        self.step = 0
+        return self
+
+    def act(self, state: Any) -> Any:
+        self.step += 1
+        return self.function(self.step - 1, state)
+
+    def cost(self, value: Any = None) -> None: ...
+
+    costs = end = cost
+
+
+def own_figure(costs: dict[str, np.ndarray], episode: str, title: str) -> Figure:
+    figure = Figure(figsize=(7.5, 3.8), layout="constrained")
+    axes = figure.subplots()
+    draw_over_time(axes, costs, window=50)
+    axes.set(xlabel=episode, ylabel=f"euros per {episode}, mean of 50", title=title)
+    return figure
+
+
 # -------------------------------------------------------------------------------------- output
 
 
@@ -236,12 +290,20 @@ def routing_figure(minutes: dict[str, np.ndarray], gaps: np.ndarray) -> Figure:
 
 
 def main(folder: str, length: int = 1500, seeds: int = 5) -> dict[str, str]:
-    """Write both figures; the tables."""
+    """Write all figures; the tables."""
     costs, evidence = inventory(length, seeds)
     save(inventory_figure(costs, evidence), Path(folder) / "inventory.svg")
     minutes, gaps = routing(length, seeds)
     save(routing_figure(minutes, gaps), Path(folder) / "routing.svg")
-    return {"inventory": table(costs, 3), "routing": table(minutes, 1)}
+    nights, days = (own_process(name, length, seeds) for name in ("spot-machines", "battery"))
+    save(own_figure(nights, "night", "the dear hours move at 600"), Path(folder) / "spot-machines.svg")
+    save(own_figure(days, "day", "the evening peak drifts with the season"), Path(folder) / "battery.svg")
+    return {
+        "inventory": table(costs, 3),
+        "routing": table(minutes, 1),
+        "spot-machines": table(nights, 2),
+        "battery": table(days, 0),
+    }
 
 
 if __name__ == "__main__":

@@ -68,7 +68,7 @@ class Belief(NamedTuple):
 
     #: The likeliest kernel, flat, and where each layer's begins.
     kernel: tuple[FloatArray, IntArray]
-    #: Mean losses, flat; zero where none was seen.
+    #: Mean losses, flat; NaN where none was seen.
     losses: FloatArray
     #: The policies ``(M, n_pairs)`` of which it draws one, and with what probabilities ``(M,)``.
     policies: FloatArray

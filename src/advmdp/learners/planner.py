@@ -145,7 +145,7 @@ class Planner(Learner):
 
     def _belief(self, state: PlannerState) -> Belief:
         policies, weights = state.policy[None], np.ones(1)
-        return Belief(state.kernel.flat_kernel, state.predictions.tables[0], policies, weights)
+        return Belief(state.kernel.flat_kernel, state.predictions.known(0), policies, weights)
 
     @property
     def mixture_weights(self) -> FloatArray | None:

@@ -212,7 +212,7 @@ class Portfolio(Learner):
         return self._drawn(state.meta, state.base, state.kernel, predictions, state.learners, state.k)
 
     def _belief(self, state: PortfolioState) -> Belief:
-        means = state.predictions.tables[self._uses[0]]
+        means = state.predictions.known(self._uses[0])
         return Belief(state.kernel.flat_kernel, means, state.policies, state.meta.weights)
 
     def _weights(self, state: PortfolioState, episode: CheckedEpisode) -> FloatArray:

@@ -431,10 +431,10 @@ class Agent:
     def learn_from_logs(self, trajectories: Sequence[Sequence[Any]]) -> None:
         """Learn from episodes that somebody else played.
 
-        Each is a list of ``(state, action)`` or ``(state, action, cost)``, one for each step; one that ended early has
-        the state in which it did as its last entry, alone.  The dynamics are learned as if the episodes had been
-        played; costs (None where not seen) enter the means that planners plan with, and no estimate that is weighed by
-        the probability of an action, which is not known.
+        Each is a list of ``(state, action)`` or ``(state, action, cost)``, one for each step, where the cost may be
+        ``{action: cost}`` too; one that ended early has the state in which it did as its last entry, alone.  Dynamics
+        are learned as if the episodes had been played; costs (None where not seen) enter the means that planners plan
+        with, and no estimate that is weighed by the probability of an action, which is not known.
         """
         if not self.learner.partial and self._records:
             raise InvalidEpisodeError(
@@ -481,12 +481,11 @@ class Agent:
             record.losses.append(None)
             if len(entry) == 3 and entry[2] is not None:
                 try:
-                    record.losses[step], cut = self._loss(record, step, entry[2])
+                    (self._costs if isinstance(entry[2], Mapping) else self._logged_cost)(record, entry[2])
                 except InvalidEpisodeError as error:
                     raise InvalidEpisodeError(str(error).replace("episode -1", where, 1)) from None
-                self.clipped += cut
         states, actions, losses = record.states, record.actions, record.losses
-        priced = any(loss is not None for loss in losses)
+        priced = bool(record.others) or any(loss is not None for loss in losses)
         if len(entries) < process.horizon:
             rest = range(len(entries) + 1, process.horizon)
             states = [*states, self._log_place(record, where, final), *(process._at(h).numbers[ENDED] for h in rest)]
@@ -494,7 +493,12 @@ class Agent:
             losses = [*losses, *([process._free] * (process.horizon - len(entries)))]
         if process.first_layer:
             states, actions, losses = [0, *states], [0, *actions], [process._free, *losses]
-        return Episode(states, actions, losses), priced
+        others = self._others(record, losses) if record.others else None
+        return Episode(states, actions, losses, action_losses=others), priced
+
+    def _logged_cost(self, record: Record, value: Any) -> None:
+        record.losses[-1], cut = self._loss(record, len(record.losses) - 1, value)
+        self.clipped += cut
 
     def _log_place(self, record: Record, where: str, state: Any) -> int:
         try:

@@ -10,7 +10,7 @@ import numpy as np
 
 from advmdp.confidence.likelihood import weight_intervals
 from advmdp.confidence.misspecification import Misspecification
-from advmdp.layered import FloatArray
+from advmdp.layered import FloatArray, Layers
 from advmdp.learners.base import Belief
 from advmdp.learners.parts.planning import mixed_occupancy
 
@@ -39,8 +39,8 @@ class Explanation:
         Probability of each expert of playing the next episode, for learners that have experts.
     expected_cost, baseline_cost
         Of one episode of what the agent plays, and of the baseline, under the likeliest mixture and the mean of the
-        costs seen; what was never seen counts as the lowest cost.  None where the learner keeps no such means (or there
-        is no baseline).
+        costs seen; what was never seen counts as the mean of what was, in the same step.  None where the learner keeps
+        no such means (or there is no baseline).
     misspecification
         Whether transitions contradict the scenarios, see :meth:`advmdp.Learner.misspecification`.
     clipped
@@ -152,5 +152,15 @@ def _cost(agent: Agent, belief: Belief, policies: FloatArray, weights: FloatArra
     process = agent.process
     q = mixed_occupancy(agent._layers, belief.kernel, policies, weights)
     low, high = process.cost_range
-    costs = low + (high - low) * belief.losses
+    costs = low + (high - low) * _guessed(agent._layers, belief.losses)
     return float(q[process._charged] @ costs[process._charged])
+
+
+def _guessed(layers: Layers, losses: FloatArray) -> FloatArray:
+    """Losses with the mean of the layer where none was seen (of all, where the layer has none; a half without any)."""
+    everywhere = np.nanmean(losses) if not np.isnan(losses).all() else 0.5
+    tables = []
+    for table in layers.split(losses):
+        mean = everywhere if np.isnan(table).all() else np.nanmean(table)
+        tables.append(np.where(np.isnan(table), mean, table))
+    return np.concatenate(tables, axis=None)

@@ -104,6 +104,10 @@ class Predictions:
         learn_losses(settings, pairs, losses, tables, visits, errors)
         return replace(self, tables=tables, visits=visits, errors=errors)
 
+    def known(self, rule: int) -> FloatArray:
+        """m of one rule where some loss was seen, NaN elsewhere."""
+        return np.where(self.visits > 0.0, self.tables[rule], np.nan)
+
     def tree(self) -> dict[str, Any]:
         """For a checkpoint."""
         return {"tables": self.tables, "visits": self.visits, "errors": self.errors}
