@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import re
 from dataclasses import replace
 from math import lgamma, log
+from pathlib import Path
 
 import cvxpy
 import numpy as np
@@ -108,7 +110,7 @@ def test_thresholds_are_those_of_the_definition(world, rng, shared):
     for episode in history(world, rng, int(rng.choice([1, 4, 30]))):
         found = base_probabilities(world.model, episode)
         for h, row in enumerate(found):
-            log_forecast[0 if shared else h] += log(row @ forecaster.weights[0 if shared else h])
+            log_forecast[0 if shared else h] += log(row @ data.forecaster[0 if shared else h])
         rows.append(found)
         data = estimator.add(data, episode.states, episode.actions)
         forecaster = forecaster.add(episode.states, episode.actions)
@@ -118,6 +120,8 @@ def test_thresholds_are_those_of_the_definition(world, rng, shared):
     for g in range(groups):
         mine = stacked.reshape(-1, world.dim) if shared else stacked[:, g]
         best = np.log(mine @ data.likeliest.weights[g]).sum()
+        smoothed = [np.log(mine @ w).sum() + 0.5 * np.log(w).sum() for w in (forecaster.weights[g], data.forecaster[g])]
+        assert smoothed[1] >= smoothed[0] - 0.011
         average = np.logaddexp(log_forecast[g], best - dirichlet_regret(len(mine), world.dim)) - log(2.0)
         gap = data.likeliest.gaps[g]
         threshold = max(best - average, 0.0) + gap + data.confidence
@@ -205,6 +209,11 @@ def test_the_truth_stays_inside_in_a_thousand_runs():
     """Level 0.1 for all 50 episodes and ten layers at once; so does the ratio itself, with less to spare."""
     assert covered(1000, 12) <= 100
     assert (lemmas.forecaster_ratios(True)(np.random.default_rng(13), 1000) > 1.0).sum() <= 100
+
+
+def test_the_page_names_every_check():
+    page = (Path(__file__).resolve().parents[2] / "docs" / "likelihood-sets.md").read_text(encoding="utf-8")
+    assert set(re.findall(r'"(Likelihood: [^"]+)"', page)) == {check.name for check in lemmas.CHECKS}
 
 
 # ---------------------------------------------------------------------------------------------- odd data

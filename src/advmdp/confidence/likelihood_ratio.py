@@ -15,17 +15,19 @@ import numpy as np
 
 from advmdp._checks import float_array, integer
 from advmdp._compiled import allocating_kernel, kernel
-from advmdp.confidence.likelihood import MAX_STEPS, TOLERANCE, MixtureWeights, fit
+from advmdp.confidence.likelihood import MAX_STEPS, MixtureWeights, fit
 from advmdp.confidence.regression import Geometry, MixtureSets
 from advmdp.errors import InvalidSpecError
 from advmdp.layered import FloatArray, IntArray, LinearMixtureModel
 
 #: Imaginary transitions per base kernel that keep the forecaster's weights inside the simplex.
 PRIOR = 0.5
+#: How far its weights may be from the best, in nats: any will do, as long as they are from the past.
+FORECAST_TOLERANCE = 0.01
 #: A multiple of the unit matrix makes the ellipsoid's matrix regular; it adds this share to the squared radius.
 REGULAR = 0.01
-#: Times that the bounds on single transitions are renewed; the second brings 8 percent at most, a fourth nothing.
-ROUNDS = 3
+#: Times that the bounds on single transitions are renewed; a third time brings 2 percent at most.
+ROUNDS = 2
 
 
 def dirichlet_regret(n: float, dim: int) -> float:
@@ -74,7 +76,7 @@ class Likelihood:
             log_forecast,
         )  # fmt: skip
         gaps, counts = np.empty(len(forecaster)), likeliest.counts
-        fit(rows.vectors, rows.groups, likeliest.seen, counts, PRIOR, TOLERANCE, MAX_STEPS, forecaster, gaps)
+        fit(rows.vectors, rows.groups, likeliest.seen, counts, PRIOR, FORECAST_TOLERANCE, MAX_STEPS, forecaster, gaps)
         return replace(
             self, likeliest=likeliest, forecaster=forecaster, log_forecast=log_forecast, version=self.version + 1
         )
@@ -243,33 +245,33 @@ def outer_ellipsoids(
     make an ellipsoid of that, and the ellipsoid bounds the t_i anew: every round is valid.
     """
     dim = weights.shape[1]
-    factor, row, slack = np.empty((dim, dim)), np.empty(dim), np.empty(dim)
+    factor, solved, slack = np.empty((dim, dim)), np.empty(dim), np.empty(dim)
     begin = 0
     for group in range(groups.size - 1):
         end = begin
         while end < seen.size and seen[end] < groups[group + 1]:
             end += 1
         w, gram, threshold = weights[group], grams[group], thresholds[group]
-        p, largest = np.empty(end - begin), np.empty(end - begin)
+        # a_i / p_i, N_i and T_i.
+        rows, numbers, largest = np.empty((end - begin, dim)), counts[begin:end], np.empty(end - begin)
         total, length, least = 0.0, 0.0, np.inf
         for j in range(dim):
             slack[j] = 0.0
             length += w[j] * w[j]
             least = min(least, w[j])
-        for i in range(begin, end):
-            probability, top = 0.0, 0.0
+        for i in range(numbers.size):
+            p, top = 0.0, 0.0
             for j in range(dim):
-                row[j] = vectors[seen[i], j]
-                probability += row[j] * w[j]
-                top = max(top, row[j])
-            p[i - begin] = probability
-            total += counts[i]
+                p += vectors[seen[begin + i], j] * w[j]
+            total += numbers[i]
             for j in range(dim):
-                slack[j] -= counts[i] * row[j] / probability
+                rows[i, j] = vectors[seen[begin + i], j] / p
+                slack[j] -= numbers[i] * rows[i, j]
+                top = max(top, rows[i, j])
             # One transition alone: N [t - log(1 + t)] <= B; and at a vertex of the simplex t is largest.
-            share = threshold / counts[i]
+            share = threshold / numbers[i]
             alone = 2.0 * share / 3.0 + np.sqrt(4.0 * share * share / 9.0 + 2.0 * share)
-            largest[i - begin] = min(alone, top / probability - 1.0)
+            largest[i] = max(0.0, min(alone, top - 1.0))
         # Over the squared distance of w^ from the farthest vertex, which is 1/2 or more but for one kernel.
         ridge = 2.0 * REGULAR * threshold / max(0.5, 1.0 - 2.0 * least + length)
         radius = np.sqrt(2.0 * (1.0 + REGULAR) * threshold)
@@ -282,11 +284,11 @@ def outer_ellipsoids(
                 cost = max(0.0, slack[j] + total + gaps[group])
                 if w[j] == 0.0:
                     gram[j, j] += 2.0 * cost * max(1.0, cost / threshold)
-            for i in range(begin, end):
-                weight = counts[i] / (p[i - begin] ** 2 * (1.0 + 2.0 * max(0.0, largest[i - begin]) / 3.0))
+            for i in range(numbers.size):
+                weight = numbers[i] / (1.0 + 2.0 * largest[i] / 3.0)
                 for j in range(dim):
                     for l in range(j + 1):  # noqa: E741
-                        gram[j, l] += weight * vectors[seen[i], j] * vectors[seen[i], l]
+                        gram[j, l] += weight * rows[i, j] * rows[i, l]
             for j in range(dim):
                 for l in range(j):  # noqa: E741
                     gram[l, j] = gram[j, l]
@@ -301,14 +303,14 @@ def outer_ellipsoids(
                         factor[j, l] = entry / factor[l, l]
                     else:
                         factor[j, j] = np.sqrt(max(entry, ridge))
-            for i in range(begin, end):
+            for i in range(numbers.size):
                 square = 0.0
                 for j in range(dim):
-                    entry = vectors[seen[i], j]
+                    entry = rows[i, j]
                     for l in range(j):  # noqa: E741
-                        entry -= factor[j, l] * row[l]
-                    row[j] = entry / factor[j, j]
-                    square += row[j] * row[j]
-                largest[i - begin] = min(largest[i - begin], radius * np.sqrt(square) / p[i - begin])
+                        entry -= factor[j, l] * solved[l]
+                    solved[j] = entry / factor[j, j]
+                    square += solved[j] * solved[j]
+                largest[i] = min(largest[i], radius * np.sqrt(square))
         radii[group] = radius
         begin = end

@@ -12,6 +12,7 @@ from advmdp._checks import integer
 from advmdp.confidence import ConfidenceSet
 from advmdp.confidence.box import all_kernels
 from advmdp.confidence.estimators import RidgeEstimate
+from advmdp.confidence.likelihood_ratio import LikelihoodEstimate
 from advmdp.episodes import CheckedEpisode
 from advmdp.layered import FloatArray, IntArray
 from advmdp.learners.base import Learner
@@ -209,9 +210,9 @@ class RepsLearner(Learner):
         return int(self._now.state.empty_sets)
 
     @property
-    def estimate(self) -> RidgeEstimate:
-        """theta_{k,h}, Gram matrices and their log-determinants, for learners that regress."""
-        found: RidgeEstimate = self._now.state.data.estimate
+    def estimate(self) -> RidgeEstimate | LikelihoodEstimate:
+        """theta_{k,h} and Gram matrices, with their log-determinants where they are of a regression."""
+        found: RidgeEstimate | LikelihoodEstimate = self._now.state.data.estimate
         return found
 
     @property
