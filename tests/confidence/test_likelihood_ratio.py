@@ -30,6 +30,7 @@ from advmdp.confidence.likelihood_ratio import dirichlet_regret, likelihood_rati
 from advmdp.confidence.regression import joint_regression
 from advmdp.episodes import check_episode
 from advmdp.learners.parts.safe import SafeBase
+from advmdp.solvers import mirror_descent_step, reference, upper_occupancy
 from advmdp.testing import check_learner
 from advmdp.theory.lemmas import likelihood as lemmas
 from tests.strategies import generators, mixture_worlds, random_kernels
@@ -253,6 +254,44 @@ def test_kernels_that_data_does_not_tell_apart_all_stay_possible():
     data = learnt(estimator, history(world, np.random.default_rng(6), 500))
     assert np.linalg.cond(data.estimate.grams).max() < 1e6
     assert sets(data).contains(world.kernels, 1e-7)
+
+
+@settings(max_examples=60)
+@given(mixture_worlds(), generators(), st.booleans(), st.sampled_from([1, 2, 7, 60]), st.booleans())
+def test_any_data_leave_a_set_around_the_likeliest_kernel(world, rng, shared, episodes, plausible):
+    """Zeros, rows that agree, few or many episodes; also next states that are possible and far from the truth."""
+    estimator, sets = likelihood_ratio(world.model, shared=shared)
+    data = estimator.empty()
+    for _ in range(episodes):
+        states, actions = np.zeros(world.horizon, dtype=np.int64), rng.integers(world.n_actions, size=world.horizon)
+        for h in range(world.horizon - 1):
+            row = world.kernels[h][states[h], actions[h]]
+            states[h + 1] = rng.choice(row.size, p=row) if plausible else np.flatnonzero(row)[-1]
+        data = estimator.add(data, states, actions)
+    found = sets(data)
+    assert found.smallest_radius_multiple() <= 1.0
+    assert found.contains(data.likeliest.kernels(), 1e-7)
+    for lower, upper in zip(*found.hull(), strict=True):
+        assert (lower <= upper + 1e-9).all()
+
+
+def test_steps_over_these_sets_are_those_of_a_conic_solver():
+    """Two kernels that are equal and a third that hardly ever acts make the matrix uneven."""
+    rng = np.random.default_rng(10)
+    often, rarely = (random_kernels(rng, [1, 3, 3, 1], 2) for _ in range(2))
+    world = LinearMixtureMDP.from_kernels([often, often, rarely], [0.5, 0.495, 0.005])
+    estimator, sets = likelihood_ratio(world.model)
+    data = learnt(estimator, history(world, rng, 2000))
+    assert np.linalg.cond(data.estimate.grams).max() > 1e4
+    found, policy = sets(data), occupancy.random_policy(world.layer_sizes, 2, rng)
+    q, loss = occupancy.occupancy_measure(world, policy), [rng.random(table.shape) for table in policy]
+    ours = mirror_descent_step(found, q, loss, 2.0)
+    assert ours.gap <= 1e-7
+    for mine, theirs in zip(ours.q, reference.mirror_step(found, q, loss, 2.0).q, strict=True):
+        np.testing.assert_allclose(mine, theirs, atol=2e-5)
+    for h, bounds in enumerate(upper_occupancy(found, policy)[: world.horizon]):
+        for s, bound in enumerate(bounds):
+            assert bound == pytest.approx(reference.occupancy_bound(found, policy, h, s), abs=1e-6)
 
 
 def switch():
