@@ -169,6 +169,8 @@ def ellipsoid_ratios(growing: bool) -> Ratios:
                 scaled = rows / (rows @ centre)[:, None]
                 gram, radius = (scaled * counts[:, None]).T @ scaled, float(np.sqrt(2.0 * (depth + gap)))
             directions = np.concatenate([rng.dirichlet(np.full(dim, 0.3), 200), np.eye(dim)]) - centre
+            # One that is all rounding would leave the simplex; some vertex is far enough.
+            directions = directions[np.abs(directions).sum(axis=1) > 1e-3]
             found = boundary(rows, counts, centre, depth, directions) - centre
             result[i] = np.sqrt(np.einsum("id,de,ie->i", found, gram, found).max()) / radius
         return result
