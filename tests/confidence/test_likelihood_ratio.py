@@ -310,6 +310,11 @@ def test_data_that_no_weights_explain_is_reported_and_leaves_a_set():
     assert data.estimate.evidence[0] < 0.0  # the fitted forecaster is slower than that
     doubtful = replace(data, log_forecast=np.array([-5.0]), forecaster=followed)
     assert doubtful.estimate.evidence[0] > doubtful.confidence  # no weights are left
+    assert doubtful.refuted
+    assert not data.refuted
+    learner = make_learner("vlsuob-reps-tight", switch(), 60, radius="likelihood")
+    state = learner._now.state
+    assert [learner._renewed(state, each).empty_sets for each in (data, doubtful)] == [0, 1]
     found, enlargement = sets(doubtful).enlarged_if_empty()
     assert enlargement == 1.0
     assert 0.0 < width(found) < width(sets(data))

@@ -45,8 +45,7 @@ class LikelihoodEstimate(NamedTuple):
     centres: FloatArray
     grams: FloatArray
     radii: FloatArray
-    #: Log of an e-value against the model: how much better the forecaster was than any weights, at least.  From the
-    #: log of (number of layers) / zeta on no weights are left; the set is then one around the likeliest ones.
+    #: Log of an e-value against the model: how much better the forecaster was than any weights, at least.
     evidence: FloatArray
 
 
@@ -80,6 +79,14 @@ class Likelihood:
         return replace(
             self, likeliest=likeliest, forecaster=forecaster, log_forecast=log_forecast, version=self.version + 1
         )
+
+    @property
+    def refuted(self) -> bool:
+        """Whether no weights of some group are likely enough: an event of probability zeta if some are right.
+
+        The set is then one around the likeliest.
+        """
+        return bool((self.estimate.evidence > self.confidence).any())
 
     @cached_property
     def estimate(self) -> LikelihoodEstimate:

@@ -154,7 +154,8 @@ class RepsLearner(Learner):
         if data.version == state.data.version:
             return state._replace(data=data)
         confidence_set, enlargement = self._sets(data).enlarged_if_empty()
-        empty = state.empty_sets + int(enlargement > 1.0)
+        # Sets of likelihood are never left empty, and say where they would have been.
+        empty = state.empty_sets + int(enlargement > 1.0 or getattr(data, "refuted", False))
         return state._replace(data=data, set=confidence_set, enlargement=enlargement, empty_sets=empty)
 
     def _observe(self, state: RepsState, states: IntArray, actions: IntArray) -> RepsState:
