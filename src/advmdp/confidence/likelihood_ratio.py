@@ -26,7 +26,7 @@ PRIOR = 0.5
 FORECAST_TOLERANCE = 0.01
 #: A multiple of the unit matrix makes the ellipsoid's matrix regular; it adds this share to the squared radius.
 REGULAR = 0.01
-#: Times that the bounds on single transitions are renewed; a third time brings 2 percent at most.
+#: Times that the bounds on single transitions are renewed; a third time brings 1 percent at most.
 ROUNDS = 2
 
 
@@ -60,7 +60,7 @@ class Likelihood:
     log_forecast: FloatArray
     #: log(number of groups / zeta).
     confidence: float
-    #: theta_h of each group in units of the weights (w itself where all layers share it).
+    #: What the weights of each group are multiplied by in the estimate: theta_h / w, or 1 where all layers share w.
     units: FloatArray
     shared: bool
     version: int = 0
