@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -21,16 +23,14 @@ def pages():
 def mean_losses(name, page):
     """Expected losses in the first 100 episodes, which is what the logs are about too."""
     mdp = page["process"].mdp(SHARES[name])
-    tables = []
-    for number in range(0, 100, 10):
+
+    def cost(number, step, state, action):
         if name == "battery":
-            cost = lambda slot, state, rate, day=number: rate * page["price"](day, slot)  # noqa: E731
-        else:
-            survives = float(np.dot(SHARES[name], list(page["KEPT"].values())))
-            cost = lambda hour, state, rented, night=number: page["cost"](  # noqa: E731
-                night, hour, rented, state[0] - survives * rented
-            )
-        tables.append(page["process"].losses(cost))
+            return action * page["price"](number, step)
+        survive = float(np.dot(SHARES[name], list(page["KEPT"].values()))) * action
+        return page["cost"](number, step, action, state[0] - survive)
+
+    tables = [page["process"].losses(partial(cost, number)) for number in range(0, 100, 10)]
     return mdp, [np.mean(layer, axis=0) for layer in zip(*tables, strict=True)]
 
 

@@ -12,6 +12,7 @@ from advmdp.confidence import BoxSet, KnownKernels
 from advmdp.confidence.counts import BernsteinBoxes, L1Balls, ShiftedBoxes, VisitCounts
 from advmdp.confidence.estimators import AllNextStates, OneNextState, SharedNextStates
 from advmdp.confidence.known import KnownTransition, NothingKept
+from advmdp.confidence.likelihood_ratio import LikelihoodRatio, likelihood_ratio
 from advmdp.confidence.regression import MixtureSets, RidgeRegression, joint_regression, scalar_radius, vector_radius
 from advmdp.episodes import CheckedEpisode, LateLosses, check_episode
 from advmdp.learners.parts.losses import LossTable, OwnOccupancy, UpperOccupancy
@@ -41,6 +42,7 @@ ESTIMATORS = {
     "all next states": RidgeRegression(MODEL, AllNextStates, lambda k: 1.0),
     "one next state": RidgeRegression(MODEL, OneNextState, lambda k: 1.0),
     "shared": RidgeRegression(MODEL, SharedNextStates, lambda k: 1.0),
+    "likelihood": LikelihoodRatio(MODEL),
     "counts": VisitCounts(LAYERS),
     "nothing": NothingKept(),
 }
@@ -64,6 +66,8 @@ SETS = {
     "boxes": (ESTIMATORS["one next state"], MixtureSets(MODEL, scalar_radius(MODEL, 1.0, 0.05), "box")),
     "tight": joint_regression(MODEL),
     "tight, shared": joint_regression(MODEL, shared=True),
+    "likelihood": likelihood_ratio(MODEL),
+    "likelihood, shared": likelihood_ratio(MODEL, shared=True),
     "bernstein": (ESTIMATORS["counts"], BernsteinBoxes(LAYERS, 100, 0.05)),
     "bernstein, any time": (ESTIMATORS["counts"], BernsteinBoxes(LAYERS, None, 0.05)),
     "balls": (ESTIMATORS["counts"], L1Balls(LAYERS, 100, 0.05)),

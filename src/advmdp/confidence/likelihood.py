@@ -69,8 +69,9 @@ def distinct_rows(model: LinearMixtureModel, shared: bool) -> Rows:
         for h in layers:
             first.setdefault(id(features[h]), h)
         stacked = np.concatenate([tables[id(features[h])] for h in first.values()] or [np.empty((0, dim))])
-        possible = stacked.any(axis=1)
-        found, inverse = np.unique(stacked[possible].round(DECIMALS), axis=0, return_inverse=True)
+        rounded = stacked.round(DECIMALS)
+        possible = rounded.any(axis=1)
+        found, inverse = np.unique(rounded[possible], axis=0, return_inverse=True)
         numbered = np.full(len(stacked), -1, dtype=np.int64)
         numbered[possible] = groups[-1] + inverse.ravel()
         begin = {}

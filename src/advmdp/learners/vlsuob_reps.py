@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from advmdp import constants
 from advmdp.confidence import radii
 from advmdp.confidence.estimators import AllNextStates, SharedNextStates
+from advmdp.confidence.likelihood_ratio import likelihood_ratio
 from advmdp.confidence.regression import (
     MixtureSets,
     Radius,
@@ -19,7 +20,7 @@ from advmdp.layered import LinearMixtureModel
 from advmdp.learners.options import Entropy, RadiusOptions
 from advmdp.learners.parts.losses import UpperOccupancy
 from advmdp.learners.parts.steps import ConditionalDescent, MirrorDescent
-from advmdp.learners.reps import Parts, RepsLearner, Step
+from advmdp.learners.reps import Estimator, Parts, RepsLearner, Step
 from advmdp.registry import register_learner
 
 
@@ -36,14 +37,15 @@ class VlsuobReps(RepsLearner):
         backward pass, and a bound that is larger by at most max(2, sqrt(H)) for large K).
     radius
         ``"paper"`` (Lemma 2 as printed), ``"paper-uniform"`` (valid for all episodes at once), ``"determinant"`` (the
-        form of Lemma 1 that depends on the data) or ``"joint"`` (from joint sub-Gaussianity; needs constant ``lam``).
+        form of Lemma 1 that depends on the data), ``"joint"`` (from joint sub-Gaussianity; needs constant ``lam``) or
+        ``"likelihood"`` (no regression: the weights whose likelihood is large enough; for mixtures of kernels).
     radius_scale
         Factor on the radius; anything but 1 has no guarantee.
     simplex
         Whether to use that theta is non-negative, where the model knows it; None: if it can be used.
     shared
-        Whether to use that the weights are the same in every layer, where the model says so: one regression for all
-        layers (with the joint radius).
+        Whether to use that the weights are the same in every layer, where the model says so: one estimate for all
+        layers (with the joint radius or the likelihood).
     lam
         Regularisation; by default d log(k S) in episode k (1 in the first), and 1 with the joint radius.
     eta, gamma, zeta
@@ -61,17 +63,21 @@ class VlsuobReps(RepsLearner):
     def _parts(self) -> Parts:
         o, model = self.options, self._problem
         simplex = o.geometry == "ellipsoid" and model.simplex if o.simplex is None else o.simplex
-        beta = vector_radius(o.radius, model, self._regularisation, o.zeta)
         if o.shared:
             require_shared(model)
             self.shares = True
-            beta = shared_radius(model, o.zeta)
-        return Parts(
-            estimator=RidgeRegression(model, SharedNextStates if o.shared else AllNextStates, self._regularisation),
-            sets=MixtureSets(model, beta, o.geometry, simplex, o.radius_scale),
-            losses=UpperOccupancy(gamma=lambda k: self.exploration),
-            step=self._step_of(o.entropy),
-        )
+        estimator: Estimator
+        if o.radius == "likelihood":
+            estimator, sets = likelihood_ratio(model, o.geometry, o.zeta, o.radius_scale, o.shared, simplex)
+        else:
+            beta = vector_radius(o.radius, model, self._regularisation, o.zeta)
+            if o.shared:
+                beta = shared_radius(model, o.zeta)
+            sums = SharedNextStates if o.shared else AllNextStates
+            estimator = RidgeRegression(model, sums, self._regularisation)
+            sets = MixtureSets(model, beta, o.geometry, simplex, o.radius_scale)
+        losses = UpperOccupancy(gamma=lambda k: self.exploration)
+        return Parts(estimator, sets, losses, self._step_of(o.entropy))
 
     def _step_of(self, entropy: Entropy) -> Step:
         S, A, H, K = self._sizes()
