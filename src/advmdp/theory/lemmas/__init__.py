@@ -7,7 +7,7 @@ false the check is of the corrected one, and the result carries a counterexample
 
 from __future__ import annotations
 
-from advmdp.theory.lemmas import concentration, coverage, geometry, potential, runs, strong
+from advmdp.theory.lemmas import concentration, coverage, geometry, learner, potential, runs, strong
 from advmdp.theory.lemmas.base import Check, CheckResult, Refutation
 from advmdp.theory.lemmas.printed import refutations
 
@@ -19,6 +19,7 @@ CHECKS: tuple[Check, ...] = (
     *coverage.CHECKS,
     *potential.CHECKS,
     *geometry.CHECKS,
+    *learner.CHECKS,
     *runs.CHECKS,
     *strong.CHECKS,
 )
