@@ -136,6 +136,10 @@ def records(seed: int, trials: int, radius_scale: float = 1.0) -> tuple[Record, 
 # ------------------------------------------------------------------------------------------- wrong learners
 
 
+#: No wrong u is smaller: estimates are to stay within reach of solvers where a fault in the source drops gamma too.
+LEAST = 0.01
+
+
 @dataclass(frozen=True)
 class WrongWeights(UpperOccupancy):
     """Something else in place of u: a function of the state of the learner, visited states and pairs."""
@@ -149,7 +153,8 @@ class WrongWeights(UpperOccupancy):
 
 def _lower(state: RepsState, states: IntArray, pairs: IntArray) -> FloatArray:
     policy = Layers(state.set.layer_sizes, state.set.n_actions).split(state.policy)
-    return np.asarray(state.policy[pairs] * lower_occupancy(state.set, policy, list(enumerate(states.tolist()))))
+    lower = state.policy[pairs] * lower_occupancy(state.set, policy, list(enumerate(states.tolist())))
+    return np.maximum(lower, LEAST)
 
 
 def _ahead(parts: Parts) -> Parts:
@@ -188,7 +193,7 @@ def _with_lambda_one(parts: Parts) -> Parts:
 FAULTS: dict[str, Callable[[Parts], Parts]] = {
     "no gamma in the estimates": lambda p: p._replace(losses=UpperOccupancy(gamma=lambda k: 0.0)),
     "no u in the estimates": lambda p: p._replace(
-        losses=WrongWeights(p.losses.gamma, lambda state, states, pairs: np.zeros(len(pairs)))
+        losses=WrongWeights(p.losses.gamma, lambda state, states, pairs: np.full(len(pairs), LEAST))
     ),
     "lower bound for u": lambda p: p._replace(losses=WrongWeights(p.losses.gamma, _lower)),
     "no pi(a|s) in u": lambda p: p._replace(
