@@ -136,6 +136,17 @@ def test_the_estimate_by_the_own_occupancy_is_unbiased_where_the_kernel_is_known
         part(state, episodes(1)[0], 0)
 
 
+def test_the_own_occupancy_counts_no_less_than_its_floor():
+    (episode,) = episodes(1)
+    state = state_of(KnownKernels(WORLD.kernels))
+    q = np.exp(state.step.log_q[episode.pairs])
+    floor = 0.5 * (q.min() + q.max())
+    lhat = OwnOccupancy(LAYERS, floor=floor)(state, episode, 0)
+    np.testing.assert_allclose(lhat[episode.pairs], episode.losses / np.maximum(q, floor))
+    assert (q < floor).any()
+    assert (q > floor).any()
+
+
 def test_the_loss_table_is_its_own_estimate():
     (episode,) = episodes(1)
     np.testing.assert_array_equal(LossTable()(None, episode, 0), LOSS)
