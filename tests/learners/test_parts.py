@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -77,6 +78,21 @@ def test_a_set_holds_the_truth(estimator, sets):
     for episode in episodes(60):
         data = estimator.add(data, episode.states, episode.actions)
     assert sets(data).contains(WORLD.kernels, 1e-7)
+
+
+@pytest.mark.parametrize("sets", [BernsteinBoxes, L1Balls])
+def test_logged_episodes_share_the_failure_probability_of_counts(sets):
+    """K is the number of episodes that were played or read: widths are those of so many more."""
+    counts = VisitCounts(LAYERS).empty()
+    for episode in episodes(30):
+        counts = counts.add(episode.states, episode.actions, logged=True)
+    played = replace(counts, logged=0)
+    of_log, of_more, of_fewer = (
+        np.concatenate(sets(LAYERS, episodes, 0.05, 0.02)(data).hull()[1][:-1], axis=None)
+        for data, episodes in ((counts, 100), (played, 130), (played, 100))
+    )
+    np.testing.assert_allclose(of_log, of_more, atol=1e-12)
+    assert np.abs(of_log - of_fewer).max() > 1e-4
 
 
 def test_shifted_boxes_keep_every_next_state_possible():

@@ -38,6 +38,7 @@ VARIANTS = {
     "vlsuob-reps, determinant": ("vlsuob-reps", {"radius": "determinant"}),
     "vlsuob-reps, uniform": ("vlsuob-reps", {"radius": "paper-uniform"}),
     "vlsuob-reps, boxes": ("vlsuob-reps", {"geometry": "box", "radius": "joint"}),
+    "vlsuob-reps, narrow boxes": ("vlsuob-reps", {"geometry": "box", "radius": "joint", "radius_scale": 0.2}),
     "vlsuob-reps, triples": ("vlsuob-reps", {"geometry": "box", "entropy": "triples", "radius": "joint"}),
     "vlsuob-reps, narrow": ("vlsuob-reps", {"radius": "joint", "radius_scale": 0.2}),
     "vlsuob-reps-tight": ("vlsuob-reps-tight", {}),
@@ -100,6 +101,12 @@ def check_against_history(learner, history):
         if learner.geometry == "ellipsoid" and learner._now.state.enlargement == 1.0:
             assert learner.confidence_set.radius[h] == pytest.approx(radius, rel=1e-10)
             np.testing.assert_allclose(learner.confidence_set.grams[h], gram, atol=1e-10)
+        if learner.geometry == "box" and learner._now.state.enlargement == 1.0:
+            features = TINY.features[h]
+            centre = features @ np.linalg.solve(gram, target)
+            width = radius * np.sqrt(np.einsum("satd,de,sate->sat", features, np.linalg.inv(gram), features))
+            np.testing.assert_allclose(learner.confidence_set.lower[h], np.maximum(centre - width, 0.0), atol=1e-10)
+            np.testing.assert_allclose(learner.confidence_set.upper[h], np.minimum(centre + width, 1.0), atol=1e-10)
         assert learner.radii[h] == pytest.approx(learner._now.state.enlargement * radius, rel=1e-10)
 
 
@@ -181,8 +188,11 @@ def test_narrow_bernstein_boxes_bind():
 
 
 def test_uob_reps_has_the_boxes_of_its_epoch_and_steps_over_triples():
-    """Frequencies and half-widths from the whole history, epochs from the rule of its page."""
-    learner = make_learner("uob-reps", TINY, 300, radius_scale=0.03)
+    """Frequencies and half-widths from the whole history, epochs from the rule of its page.
+
+    The scale is so small that a pair that was never seen would have narrow boxes, if it had not all distributions.
+    """
+    learner = make_learner("uob-reps", TINY, 300, radius_scale=0.01)
     confidence = np.log(300 * TINY.n_states * TINY.n_actions / 0.05)
     seen = [np.zeros(table.shape) for table in TINY.kernels[:-1]]
     start = [table.copy() for table in seen]
@@ -190,7 +200,7 @@ def test_uob_reps_has_the_boxes_of_its_epoch_and_steps_over_triples():
         for h, (counts, then) in enumerate(zip(seen, start, strict=True)):
             visits = then.sum(axis=2, keepdims=True)
             frequency, spread = then / np.maximum(visits, 1.0), np.maximum(visits - 1.0, 1.0)
-            width = 0.03 * (2.0 * np.sqrt(frequency * confidence / spread) + 14.0 * confidence / (3.0 * spread))
+            width = 0.01 * (2.0 * np.sqrt(frequency * confidence / spread) + 14.0 * confidence / (3.0 * spread))
             lower, upper = ((frequency + side * width).clip(0.0, 1.0) for side in (-1.0, 1.0))
             np.testing.assert_allclose(learner.confidence_set.lower[h], np.where(visits > 0, lower, 0.0), atol=1e-12)
             np.testing.assert_allclose(learner.confidence_set.upper[h], np.where(visits > 0, upper, 1.0), atol=1e-12)
