@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -83,6 +84,21 @@ def test_a_set_holds_the_truth(estimator, sets):
     assert sets(data).contains(WORLD.kernels, 1e-7)
 
 
+@pytest.mark.parametrize("sets", [BernsteinBoxes, L1Balls])
+def test_logged_episodes_share_the_failure_probability_of_counts(sets):
+    """K is the number of episodes that were played or read: widths are those of so many more."""
+    counts = VisitCounts(LAYERS).empty()
+    for episode in episodes(30):
+        counts = counts.add(episode.states, episode.actions, logged=True)
+    played = replace(counts, logged=0)
+    of_log, of_more, of_fewer = (
+        np.concatenate(sets(LAYERS, episodes, 0.05, 0.02)(data).hull()[1][:-1], axis=None)
+        for data, episodes in ((counts, 100), (played, 130), (played, 100))
+    )
+    np.testing.assert_allclose(of_log, of_more, atol=1e-12)
+    assert np.abs(of_log - of_fewer).max() > 1e-4
+
+
 def test_shifted_boxes_keep_every_next_state_possible():
     counts, sets = ESTIMATORS["counts"].empty(), ShiftedBoxes(LAYERS, 100, 0.05, 1.0, 0.2)
     for episode in episodes(30):
@@ -138,6 +154,17 @@ def test_the_estimate_by_the_own_occupancy_is_unbiased_where_the_kernel_is_known
     state.step.log_q = np.full(LAYERS.n_pairs, -1e4)
     with pytest.raises(InvalidEpisodeError, match="too little to divide the loss by"):
         part(state, episodes(1)[0], 0)
+
+
+def test_the_own_occupancy_counts_no_less_than_its_floor():
+    (episode,) = episodes(1)
+    state = state_of(KnownKernels(WORLD.kernels))
+    q = np.exp(state.step.log_q[episode.pairs])
+    floor = 0.5 * (q.min() + q.max())
+    lhat = OwnOccupancy(LAYERS, floor=floor)(state, episode, 0)
+    np.testing.assert_allclose(lhat[episode.pairs], episode.losses / np.maximum(q, floor))
+    assert (q < floor).any()
+    assert (q > floor).any()
 
 
 def test_the_loss_table_is_its_own_estimate():

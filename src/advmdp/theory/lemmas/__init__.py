@@ -7,7 +7,7 @@ printed one; :func:`refutations` gives those that belong to no check.
 
 from __future__ import annotations
 
-from advmdp.theory.lemmas import concentration, coverage, geometry, likelihood, potential, runs, strong
+from advmdp.theory.lemmas import concentration, coverage, geometry, learner, likelihood, potential, runs, strong
 from advmdp.theory.lemmas.base import Check, CheckResult, Refutation
 from advmdp.theory.lemmas.printed import refutations
 
@@ -20,6 +20,7 @@ CHECKS: tuple[Check, ...] = (
     *likelihood.CHECKS,
     *potential.CHECKS,
     *geometry.CHECKS,
+    *learner.CHECKS,
     *runs.CHECKS,
     *strong.CHECKS,
 )
