@@ -131,6 +131,37 @@ def _processes_of(session):
     return found
 
 
+@pytest.mark.parametrize(("number", "workers"), [(signal.SIGTERM, 0), (signal.SIGTERM, 1), (signal.SIGKILL, 1)])
+@pytest.mark.usefixtures("plugin")
+def test_signals_end_a_run_inside_a_computation_that_hears_nothing(tmp_path, number, workers):
+    """A kernel that computes for ever, in the driver or in a worker; afterwards no process is left."""
+    out, marker = tmp_path / "out", tmp_path / "computing"
+    learner = {"name": "test-deaf", "options": {"marker": str(marker)}}
+    script = (
+        f"import sys; sys.path.insert(0, {str(PLUGIN)!r})\n"
+        "from advmdp.experiments import sweep\n"
+        "from tests.experiments.specs import small_spec\n"
+        "sweep.PATIENCE, sweep.LAST_MOMENTS = 0.2, 2.0\n"
+        f"outcome = sweep.run_spec(small_spec(learners=[{learner}], seeds=1), {str(out)!r}, workers={workers})\n"
+        "sys.exit(143 if outcome.interrupted == 'SIGTERM' else 1)\n"
+    )
+    driver = subprocess.Popen([sys.executable, "-c", script], start_new_session=True)
+    try:
+        deadline = time.monotonic() + 60.0
+        while not marker.exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        os.kill(driver.pid, number)
+        assert driver.wait(timeout=20.0) == (143 if number == signal.SIGTERM else -number)
+        while _processes_of(driver.pid) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert not _processes_of(driver.pid)
+    finally:
+        for process in _processes_of(driver.pid):
+            os.kill(process, signal.SIGKILL)
+        driver.wait()
+    assert Store(out).manifest["cells"][Store(out).cells()[0].id]["state"] == "pending"
+
+
 def test_a_killed_worker_is_retried(tmp_path, plugin):
     marker = tmp_path / "was killed"
     learners = [{"name": "test-killed", "options": {"marker": str(marker)}}, "uniform"]

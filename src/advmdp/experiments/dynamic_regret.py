@@ -96,7 +96,7 @@ class DynamicRegret:
         # least[j]: the least loss of the first j segments; each round allows one more switch.
         least, came_from = values[0].copy(), []
         least[0] = 0.0
-        for _ in range(switches):
+        for _ in range(min(switches, segments - 1)):  # there is no room for more switches than that
             through = least[:, None] + values
             start = np.argmin(through, axis=0)
             better = through[start, np.arange(segments + 1)] < least

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Generator, Sequence
@@ -228,6 +229,8 @@ def _serve(connection: Connection) -> None:
     # Ctrl-C, or a batch system's SIGTERM, reaches all processes: what is to be done then is the driver's decision.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    # In a long computation it would not notice that the driver is gone.
+    threading.Thread(target=_end_with_the_driver, daemon=True).start()
     sys.stderr = _Lines(connection)
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):
         while True:
@@ -237,6 +240,13 @@ def _serve(connection: Connection) -> None:
                 connection.send("compiled")
             elif order == "play":
                 _play(connection, content)
+
+
+def _end_with_the_driver() -> None:
+    driver = multiprocessing.parent_process()
+    if driver is not None:
+        driver.join()
+        os._exit(1)
 
 
 def _play(connection: Connection, job: Job) -> None:
