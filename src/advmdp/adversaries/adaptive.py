@@ -30,7 +30,8 @@ class Reacting(Adversary):
 
     def reset(self) -> None:
         """Forget all trajectories."""
-        self._observed = 0
+        #: Episodes observed so far.
+        self.observed = 0
         self._usage = np.zeros(self.layers.n_pairs)
 
     def observe(self, states: IntArray, actions: IntArray) -> None:
@@ -46,14 +47,14 @@ class Reacting(Adversary):
         visited = np.zeros(self.layers.n_pairs)
         visited[self.layers.pair_offsets[:horizon] + here * self.layers.n_actions + taken] = 1.0
         self._usage = self._usage + self._rate * (visited - self._usage)
-        self._observed += 1
+        self.observed += 1
 
     def flat_losses(self, k: int) -> FloatArray:
         """The losses of the episode that comes next, which must be number k."""
-        if k != self._observed:
+        if k != self.observed:
             raise InvalidSpecError(
-                f"episode {k} is asked for after {self._observed} were observed: losses that react are known for "
-                f"episode {self._observed} only"
+                f"episode {k} is asked for after {self.observed} were observed: losses that react are known for "
+                f"episode {self.observed} only"
             )
         return self._react(k, self._usage)
 
@@ -63,12 +64,12 @@ class Reacting(Adversary):
 
     def state(self) -> dict[str, Any]:
         """How many episodes were observed, and the usage."""
-        return {"observed": self._observed, "usage": self._usage.copy()}
+        return {"observed": self.observed, "usage": self._usage.copy()}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Go on from there."""
         usage = self.layers.loss_table(self.layers.flat_vector(state["usage"], "usage"), "usage")
-        self._observed = integer(state["observed"], "observed", 0, InvalidSpecError)
+        self.observed = integer(state["observed"], "observed", 0, InvalidSpecError)
         self._usage = usage
 
 

@@ -52,6 +52,8 @@ from advmdp.worlds import make_world
 RESERVED = {"world": (), "adversary": ("seed",), "learner": ("seed", "losses")}
 #: The longest part of an id, and of a value in a label, that is written out.
 LONGEST_PART, LONGEST_VALUE = 60, 30
+#: Bytes of a spec file.
+MOST_SPEC = 2**22
 #: Each is a file or two.
 MOST_CELLS = 1_000_000
 
@@ -181,10 +183,10 @@ class Spec:
         self.text = text
         try:
             document = Document.model_validate(tomllib.loads(text))
-        except tomllib.TOMLDecodeError as error:
-            raise InvalidSpecError(f"{source} is not TOML: {error}") from error
         except ValidationError as error:
             raise InvalidSpecError(f"{source}: " + "; ".join(_problems(error))) from error
+        except (ValueError, RecursionError) as error:  # of numbers that are too long, and of brackets that are too deep
+            raise InvalidSpecError(f"{source} is not TOML: {error}") from error
         try:
             self.title = document.title
             self.episodes = _integers("episodes", document.episodes, 1)
@@ -209,9 +211,13 @@ class Spec:
     def read(cls, path: str | Path) -> Spec:
         """The spec in a file."""
         try:
-            text = Path(path).read_text(encoding="utf-8")
+            with open(path, "rb") as file:
+                content = file.read(MOST_SPEC + 1)
+            text = content.decode()
         except (OSError, UnicodeDecodeError) as error:
             raise InvalidSpecError(f"{path} cannot be read: {error}") from error
+        if len(content) > MOST_SPEC:
+            raise InvalidSpecError(f"{path} is longer than {MOST_SPEC} bytes, which no spec is")
         return cls(text, str(path))
 
     def small(self) -> Spec:

@@ -271,7 +271,7 @@ def world_figures(results: Results) -> Iterator[tuple[str, Figure]]:
     """Every world as its last policy plays it (uniform play until a run is finished), if it is small enough to read."""
     played = {world: (adversary, final) for (world, adversary), final in reversed(list(results.finals.items()))}
     for label, mdp in results.worlds.items():
-        if sum(mdp.layer_sizes) > DRAWN_STATES and mdp.scene.map is None:
+        if mdp is None or (sum(mdp.layer_sizes) > DRAWN_STATES and mdp.scene.map is None):
             continue
         adversary, final = played.get(label, (None, None))
         title = f"{label}, played uniformly" if final is None else f"{label}, last policy against {adversary}"
