@@ -84,6 +84,11 @@ class _Environment(_Strict):
     machine: dict[str, str | int | None] | None
 
 
+class _Signature(_Strict):
+    defaults: dict[str, Any]
+    required: list[str]
+
+
 class _Manifest(_Environment):
     format: Literal[1]
     title: str
@@ -92,6 +97,7 @@ class _Manifest(_Environment):
     cells: dict[str, _Line]
     engine: dict[str, str | int] | None
     history: list[_Environment]
+    signatures: dict[str, dict[str, _Signature]] = {}
     created: str = ""
     updated: str = ""
 

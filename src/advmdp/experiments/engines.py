@@ -15,6 +15,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
 from advmdp.experiments.work import Job, Message, compile_kernels, play
+from advmdp.registry import import_modules, imported
 
 #: One thread per worker, so that workers do not compete and sums do not depend on the number of cores.
 ONE_THREAD = dict.fromkeys(
@@ -200,7 +201,7 @@ class _Member:
         context: Any = multiprocessing.get_context("spawn" if sys.platform == "win32" else "forkserver")
         context.set_forkserver_preload(["__main__", __name__])
         self.connection, theirs = context.Pipe()
-        self.process = context.Process(target=_serve, args=(theirs,), daemon=True)
+        self.process = context.Process(target=_serve, args=(theirs, tuple(imported)), daemon=True)
         try:
             with _environment(ONE_THREAD):
                 self.process.start()
@@ -224,7 +225,7 @@ class _Member:
         return f"its worker process {how}"
 
 
-def _serve(connection: Connection) -> None:
+def _serve(connection: Connection, modules: Sequence[str]) -> None:
     """The life of a worker: jobs come in, messages go out; it ends when the driver is gone."""
     # Ctrl-C, or a batch system's SIGTERM, reaches all processes: what is to be done then is the driver's decision.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -232,6 +233,7 @@ def _serve(connection: Connection) -> None:
     # In a long computation it would not notice that the driver is gone.
     threading.Thread(target=_end_with_the_driver, daemon=True).start()
     sys.stderr = _Lines(connection)
+    import_modules(modules)
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):
         while True:
             order, content = connection.recv()

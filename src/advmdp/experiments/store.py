@@ -65,7 +65,10 @@ class Store:
 
     @property
     def spec(self) -> Spec:
-        """The spec, validated; CorruptCheckpointError if it is not the one that the manifest vouches for."""
+        """The spec, validated; CorruptCheckpointError if it is not the one that the manifest vouches for.
+
+        Reading imports nothing: names that are not known here are those that the manifest remembers.
+        """
         for attempt in range(2):  # between the two reads a writer may have put both in place
             text, known = self.spec_text, _read_manifest(self.directory)
             if known is None or _sha256(text) in known["spec_sha256"]:
@@ -75,7 +78,7 @@ class Store:
                     f"{self.directory / SPEC} was changed after it was written (its checksum differs from the "
                     f"manifest's); to go on, give the spec: `advmdp run SPEC --out {self.directory}`"
                 )
-        return Spec(text, str(self.directory / SPEC))
+        return Spec(text, str(self.directory / SPEC), _signatures(known))
 
     @property
     def manifest(self) -> dict[str, Any]:
@@ -187,6 +190,7 @@ class Store:
             "title": spec.title,
             "seeds": list(spec.seeds),
             "spec_sha256": [_sha256(self.spec_text)],
+            "signatures": spec.signatures,
             "cells": {cell.id: self._entry(spec, cell) for cell in spec.cells},
             "versions": None,
             "git": None,
@@ -281,12 +285,13 @@ class WritableStore(Store):
         """The spec to go by; it must not contradict what is there."""
         path, given = self.directory / SPEC, self._given
         if given is None or is_subset(self.directory, given, self.remarks):
-            return super().spec
-        if not path.exists() or path.read_bytes() != given.text.encode():
+            return Spec(super().spec.text, str(path))  # whose modules are imported: cells are to be computed
+        content = given.text.encode()
+        if not path.exists() or path.stat().st_size != len(content) or path.read_bytes() != content:
             if known is not None:  # so that a kill between the two writes leaves a pair that agrees
                 self._manifest = {**known, "spec_sha256": [*known["spec_sha256"], _sha256(given.text)]}
                 self.write_manifest(force=True)
-            storage.replace(path, given.text.encode())
+            storage.replace(path, content)
         return given
 
     @property
@@ -402,8 +407,8 @@ def is_subset(directory: Path, given: Spec, remarks: list[str]) -> bool:
     readable = False
     if path.exists():
         try:
-            old = Spec.read(path)
-        except InvalidSpecError as error:
+            old = Spec(Store(directory).spec_text, str(path), _signatures(known))
+        except (InvalidSpecError, CorruptCheckpointError) as error:
             remarks.append(f"{path} was damaged ({error}); it is replaced by the spec that was given")
         else:
             readable = True
@@ -519,6 +524,10 @@ def _read_manifest(directory: Path) -> dict[str, Any] | None:
     except (OSError, ValueError, KeyError, AttributeError, TypeError):
         return None
     return cast("dict[str, Any]", manifest) if checksum == _sha256(_plain_json(manifest)) else None
+
+
+def _signatures(manifest: dict[str, Any] | None) -> dict[str, Any]:
+    return {} if manifest is None else manifest.get("signatures", {})
 
 
 def _is(found: Any, text: str) -> bool:

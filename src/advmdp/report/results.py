@@ -126,6 +126,11 @@ class Results:
         known = {**MEASURES, **{name: name.replace("_", " ") for name in names if name.startswith("regret_")}}
         return {c: label for c, label in known.items() if c in self.frame and self.frame[c].notna().any()}
 
+    @property
+    def not_drawn(self) -> list[str]:
+        """Worlds that cannot be built here, or are others now."""
+        return [label for label, mdp in self.worlds.items() if mdp is None]
+
     @cached_property
     def alarms(self) -> list[str]:
         """Cells in which the test of the mixture model raised its alarm, at the level that it has by default."""
