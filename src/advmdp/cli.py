@@ -424,9 +424,12 @@ def _formats(text: str) -> tuple[str, ...]:
 
 @contextmanager
 def _errors_explained() -> Iterator[None]:
-    """Bad usage ends with exit code 2, trouble with the folder with 1; both say what to do."""
+    """Bad usage ends with exit code 2, trouble with the folder with 1, Ctrl-C with 130; all say what to do."""
     try:
         yield
+    except KeyboardInterrupt as error:  # before the first cell, or after the last
+        Console(stderr=True).print("interrupted; the same command goes on from what is there")
+        raise typer.Exit(130) from error
     except (InvalidSpecError, InvalidMDPError) as error:
         raise typer.BadParameter(str(error)) from error
     except (CorruptCheckpointError, StoreBusyError, OSError) as error:

@@ -118,6 +118,31 @@ def test_a_signal_to_the_whole_group_stops_cleanly_and_says_how_to_resume(tmp_pa
     assert load(out)["regret"].equals(load(tmp_path / "uniform")["regret"])
 
 
+def test_ctrl_c_while_workers_start_is_an_interruption_like_any_other(tmp_path):
+    """It reaches the fork server, too, which at that moment imports the library."""
+    (tmp_path / "spec.toml").write_text(small_spec().text)
+    out = tmp_path / "out"
+    script = (
+        "import os, signal, sys\n"
+        "from multiprocessing.forkserver import ForkServer\n"
+        "from advmdp.cli import app\n"
+        "start = ForkServer.ensure_running\n"
+        "def interrupted(self):\n"
+        "    fresh = self._forkserver_pid is None\n"
+        "    start(self)\n"
+        "    if fresh:\n"
+        "        os.killpg(0, signal.SIGINT)\n"
+        "ForkServer.ensure_running = interrupted\n"
+        f"app(['run', {str(tmp_path / 'spec.toml')!r}, '--out', {str(out)!r}, '--workers', '2', '--quiet'])\n"
+    )
+    driver = subprocess.run(
+        [sys.executable, "-c", script], start_new_session=True, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert driver.returncode == 130, driver.stderr
+    assert driver.stderr.strip() == f"SIGINT: 4 cells are left; go on with: advmdp resume {out}"
+    assert resume(out, workers=0).computed == 4
+
+
 def _processes_of(session):
     """The processes of a session that are still alive (Linux)."""
     found = []

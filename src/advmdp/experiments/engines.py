@@ -11,6 +11,7 @@ import time
 import traceback
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
@@ -203,7 +204,7 @@ class _Member:
         self.connection, theirs = context.Pipe()
         self.process = context.Process(target=_serve, args=(theirs, tuple(imported)), daemon=True)
         try:
-            with _environment(ONE_THREAD):
+            with _environment(ONE_THREAD), _signals_held_back():
                 self.process.start()
         except (EOFError, OSError) as error:
             raise RuntimeError(
@@ -289,6 +290,23 @@ class _Lines:
     def isatty(self) -> bool:
         """Never."""
         return False
+
+
+@contextmanager
+def _signals_held_back() -> Generator[None, None, None]:
+    """Let nobody but the driver hear Ctrl-C: it would end a fork server that still imports, and workers with it.
+
+    Processes inherit what is held back here; what comes for the driver meanwhile is heard right after.
+    """
+    if sys.platform == "win32":
+        yield
+        return
+    resource_tracker.ensure_running()  # which would let them through again, if the fork server had to start it
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager
