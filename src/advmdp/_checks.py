@@ -68,10 +68,19 @@ def numbers(
     return np.array(array)
 
 
+def kernels_fit_in_memory(entries: int, dim: int, what: str, error: type[ValueError]) -> None:
+    """The same for a mixture of ``dim`` kernels with so many entries each: kernels, features, and copies for checks."""
+    fits_in_memory(8 * entries * (3 * dim + 2), what, error)
+
+
 def fits_in_memory(size: int, what: str, error: type[ValueError]) -> None:
     """Refuse what would take more bytes than there are, before the system ends the process that asks for them."""
     if size > memory():
         raise error(f"{what} would take {size / 2**30:,.1f} GiB of memory, there are {memory() / 2**30:,.1f} GiB")
+
+
+#: Bytes that a layer takes at least, in lists, shapes and names.
+LAYER = 2000
 
 
 @cache

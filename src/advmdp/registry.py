@@ -94,7 +94,13 @@ class Registry(Generic[T]):
         for option, default in known.items():
             if default is inspect.Parameter.empty and option not in options:
                 raise InvalidSpecError(f"{self.kind} {name!r} needs the option {option!r}")
-        return entry(*arguments, **options)
+        try:
+            return entry(*arguments, **options)
+        except MemoryError as error:
+            given = ", ".join(f"{option}={value!r}" for option, value in options.items())
+            raise InvalidSpecError(
+                f"{self.kind} {name!r} ({given}) needs more memory than there is: {error or 'nobody knows how much'}"
+            ) from error
 
     def _load_entry_points(self) -> None:
         if self._loaded_entry_points:
