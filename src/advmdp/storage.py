@@ -6,6 +6,7 @@ A *tree* is built of dicts with string keys, lists, strings, booleans, numbers, 
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import json
@@ -34,8 +35,14 @@ TEMPORARY = ".tmp"
 
 
 def write(path: str | os.PathLike[str], kind: str, tree: dict[str, Any]) -> None:
-    """Write a tree to ``path``; whatever stood there stays intact until the new file is durable."""
-    replace(path, dumps(kind, tree))
+    """Write a tree to ``path``; whatever stood there stays intact until the new file is durable.
+
+    A symbolic link stays one: the file that it leads to is replaced.
+    """
+    target = os.path.realpath(path)
+    if os.path.islink(target):
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), os.fspath(path))
+    replace(target, dumps(kind, tree))
 
 
 def read(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
@@ -58,7 +65,10 @@ def read_bytes(path: str | os.PathLike[str], most: int | None = None) -> bytes:
 
 
 def replace(path: str | os.PathLike[str], content: bytes) -> None:
-    """Put a file in place of the one at ``path``, in one step, when it is safely on the disk."""
+    """Put a file in place of the one at ``path``, in one step, when it is safely on the disk.
+
+    Also in place of a symbolic link: one in a directory that somebody else made must not lead us elsewhere.
+    """
     target = Path(path)
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=TEMPORARY)
     try:

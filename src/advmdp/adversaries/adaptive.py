@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from advmdp._checks import between, integer
+from advmdp._exclusive import Exclusive
 from advmdp.adversaries.base import Adversary
 from advmdp.errors import InvalidEpisodeError, InvalidSpecError
 from advmdp.layered import FloatArray, IntArray, LayeredMDP, TabularModel
@@ -46,17 +47,19 @@ class Reacting(Adversary):
             raise InvalidEpisodeError(f"layer {h}: there is no state {here[h]} with an action {taken[h]}")
         visited = np.zeros(self.layers.n_pairs)
         visited[self.layers.pair_offsets[:horizon] + here * self.layers.n_actions + taken] = 1.0
-        self._usage = self._usage + self._rate * (visited - self._usage)
-        self.observed += 1
+        with Exclusive(self):
+            self._usage = self._usage + self._rate * (visited - self._usage)
+            self.observed += 1
 
     def flat_losses(self, k: int) -> FloatArray:
         """The losses of the episode that comes next, which must be number k."""
-        if k != self.observed:
-            raise InvalidSpecError(
-                f"episode {k} is asked for after {self.observed} were observed: losses that react are known for "
-                f"episode {self.observed} only"
-            )
-        return self._react(k, self._usage)
+        with Exclusive(self):
+            if k != self.observed:
+                raise InvalidSpecError(
+                    f"episode {k} is asked for after {self.observed} were observed: losses that react are known for "
+                    f"episode {self.observed} only"
+                )
+            return self._react(k, self._usage)
 
     def _react(self, k: int, usage: FloatArray) -> FloatArray:
         """The losses of episode k, from how much each pair was used before."""

@@ -358,7 +358,7 @@ class WritableStore(Store):
             "timing": dict(timing),
             **tables,
         }
-        storage.write(self._record_path(cell.id), "cell", record)
+        storage.replace(self._record_path(cell.id), storage.dumps("cell", record))
         self.note(cell, state="done", error=None, **timing)
         for path in self._checkpoint_paths(cell):
             path.unlink(missing_ok=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import inspect
 import os
@@ -540,6 +541,15 @@ class Learner(ABC):
             },
         )
 
+    def __getstate__(self) -> dict[str, Any]:
+        if "_busy" in self.__dict__:
+            raise in_use(self)
+        return self.__dict__.copy()
+
+    def __copy__(self) -> Learner:
+        # Solvers have memory of their own, which two learners cannot share; the problem never changes.
+        return copy.deepcopy(self, {id(self._problem): self._problem})
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._problem!r}, episodes={self.episodes}, episodes_seen={self.episodes_seen})"
 
@@ -557,7 +567,7 @@ def load_learner(path: str | os.PathLike[str]) -> Learner:
         If the file is damaged, makes no sense, or is of another version.  Nothing in a file can run code.
     """
     tree = storage.read(path, "learner")
-    if tree.get("version") != FILE_VERSION:
+    if not isinstance(tree.get("version"), int) or tree["version"] != FILE_VERSION:
         raise CorruptCheckpointError(
             f"{os.fspath(path)}: was written by another version of advmdp (contents {tree.get('version', 1)}, this one "
             f"reads {FILE_VERSION}): finish with that version, or start a new learner here and give it the logged "
