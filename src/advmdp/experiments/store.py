@@ -265,6 +265,8 @@ class WritableStore(Store):
         for cell in spec.cells:
             if self.is_done(cell):
                 self._verify(cell)
+            if self.is_done(cell):  # a kill may have come before its checkpoints were dropped
+                self._drop_checkpoints(cell)
             fresh["cells"][cell.id] = self._merged(spec, cell, known)
         environment = _environment()
         history = [] if known is None else list(known.get("history", []))
@@ -360,6 +362,9 @@ class WritableStore(Store):
         }
         storage.replace(self._record_path(cell.id), storage.dumps("cell", record))
         self.note(cell, state="done", error=None, **timing)
+        self._drop_checkpoints(cell)
+
+    def _drop_checkpoints(self, cell: Cell) -> None:
         for path in self._checkpoint_paths(cell):
             path.unlink(missing_ok=True)
 
