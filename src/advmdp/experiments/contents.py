@@ -112,7 +112,7 @@ def check_manifest(manifest: Any) -> None:
 
 def check_record(tree: Mapping[str, Any]) -> Final:
     """What makes a cell count: its timing, the digest of its rows, its tables; returns these."""
-    _Timing.model_validate(tree["timing"])
+    timing_of(tree)
     if not isinstance(tree["rows_sha256"], str):
         raise ValueError(f"rows_sha256 is {tree['rows_sha256']!r}, should be a text")
     tables = {name: _tables(name, tree[name]) for name in Final.__dataclass_fields__}
@@ -126,6 +126,11 @@ def check_record(tree: Mapping[str, Any]) -> Final:
         if any(abs(table.sum() - 1.0) > TOLERANCE for table in tables[name]):
             raise ValueError(f"{name} has a layer that does not sum to one")
     return Final(**tables)
+
+
+def timing_of(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """How long a cell took, and who computed it; what else may stand there is none of ours."""
+    return _Timing.model_validate(tree["timing"]).model_dump()
 
 
 def _tables(name: str, layers: Any) -> list[FloatArray]:

@@ -38,7 +38,15 @@ import pyarrow.parquet as pq
 
 from advmdp import storage
 from advmdp.errors import CorruptCheckpointError, InvalidSpecError, StoreBusyError
-from advmdp.experiments.contents import MOST_ROW_BYTES, Final, check_manifest, check_record, json_of, read_rows
+from advmdp.experiments.contents import (
+    MOST_ROW_BYTES,
+    Final,
+    check_manifest,
+    check_record,
+    json_of,
+    read_rows,
+    timing_of,
+)
 from advmdp.experiments.spec import MOST_SPEC, Cell, Spec
 
 SPEC, MANIFEST, CELLS, CHECKPOINTS, LOCK = "spec.toml", "manifest.json", "cells", "checkpoints", ".lock"
@@ -123,7 +131,7 @@ class Store:
 
     def timing(self, cell: Cell) -> dict[str, Any]:
         """Seconds (by the clock and of the processor), episodes per second, attempts and version of a finished cell."""
-        return cast("dict[str, Any]", self._record(cell)[0]["timing"])
+        return timing_of(self._record(cell)[0])
 
     def load(self) -> pd.DataFrame:
         """The rows of all finished cells as one tidy frame; see :func:`load`."""
