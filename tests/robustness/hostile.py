@@ -68,7 +68,7 @@ def _changed(value: Any, rng: np.random.Generator) -> tuple[Any, str]:
     choice = rng.integers(4)
     if choice == 0:
         return None, "removed"
-    if isinstance(value, np.ndarray) and value.size and choice >= 2:
+    if isinstance(value, np.ndarray) and value.dtype.kind in "fiubc" and value.size and choice >= 2:
         array = np.array(value)
         kind = rng.integers(5)
         if kind == 0:
