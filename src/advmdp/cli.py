@@ -24,7 +24,7 @@ from rich.text import Text
 from advmdp import __version__
 from advmdp.errors import CorruptCheckpointError, InvalidMDPError, InvalidSpecError, StoreBusyError
 from advmdp.experiments.defaults import ADVERSARIES, CHECKPOINT_EVERY, EPISODES, LEARNERS, REFERENCES, SEEDS, WORLDS
-from advmdp.registry import Registry, adversaries, learners, natural_losses, worlds
+from advmdp.registry import Registry, adversaries, import_modules, learners, natural_losses, worlds
 
 # What runs experiments, or needs pandas, is imported by the commands that use it: `--help` should not wait for it.
 if TYPE_CHECKING:
@@ -97,6 +97,15 @@ CheckpointOption = Annotated[
     ),
 ]
 QuietOption = Annotated[bool, typer.Option("--quiet", help="No progress.", metavar="")]
+ImportOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--import",
+        metavar="MODULE",
+        show_default=False,
+        help="A module of yours that registers worlds, adversaries or learners; may be repeated.",
+    ),
+]
 FormatOption = Annotated[
     str, typer.Option("--format", metavar="NAMES", help="Of the report: html, pdf, png, csv, latex; with commas.")
 ]
@@ -135,6 +144,7 @@ def compare_command(
     address: AddressOption = None,
     checkpoint_every: CheckpointOption = CHECKPOINT_EVERY,
     quiet: QuietOption = False,
+    modules: ImportOption = None,
 ) -> None:
     """Compare learners on worlds against the same losses: a table, a report, and the data.
 
@@ -159,6 +169,7 @@ def compare_command(
     seeds = seeds or (QUICK_SEEDS if quick else SEEDS)
     names = [_names(text) for text in (worlds_option, adversaries_option, learners_option)]
     with _errors_explained():
+        import_modules(modules or ())
         spec = comparison_spec(*names, episodes=episodes, seeds=seeds)
     if out is None:
         default = [list(WORLDS), list(ADVERSARIES), list(LEARNERS)]
@@ -192,6 +203,7 @@ def run_command(
         bool, typer.Option("--small", metavar="", help="The spec's small variant, for a first look.")
     ] = False,
     formats: FormatOption = "html",
+    modules: ImportOption = None,
 ) -> None:
     """Run every cell of a spec that its folder does not hold yet, and write the report.
 
@@ -209,6 +221,7 @@ def run_command(
     out = out or Path("runs") / (spec_path.stem + ("-small" if small else ""))
     wanted = _formats(formats)
     with _errors_explained():
+        import_modules(modules or ())
         spec = Spec.read(spec_path).small() if small else Spec.read(spec_path)
         if dry_run:
             spec.check()
@@ -227,6 +240,7 @@ def resume_command(
     checkpoint_every: CheckpointOption = CHECKPOINT_EVERY,
     quiet: QuietOption = False,
     formats: FormatOption = "html",
+    modules: ImportOption = None,
 ) -> None:
     """Go on with an experiment: cells that were interrupted, failed, never began, or are damaged.
 
@@ -239,6 +253,7 @@ def resume_command(
 
     wanted = _formats(formats)
     with _errors_explained():
+        import_modules(modules or ())
         outcome = resume(directory, **_settings(engine, workers, address, checkpoint_every, quiet))
     _end(outcome, wanted)
 
@@ -247,23 +262,26 @@ def resume_command(
 def report_command(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of an experiment, finished or not.")],
     formats: FormatOption = "html",
+    modules: ImportOption = None,
 ) -> None:
     """Write the report of an experiment from what is there.
 
     `html` is one page that needs no network, `DIR/report.html`; pdf and png are its figures, csv and latex its tables,
-    in `DIR/report/`. It may be asked for while the experiment runs; the page then says what is missing.
+    in `DIR/report/`. It may be asked for while the experiment runs; the page then says what is missing. No module that
+    the spec names is imported: worlds of yours are drawn only with `--import`.
 
     Example: `advmdp report runs/radius --format html,pdf`
     """
     from advmdp.experiments import Store
 
     with _errors_explained():
+        import_modules(modules or ())
         Store(directory)
         _write_report(directory, _formats(formats))
 
 
 @app.command("list")
-def list_command() -> None:
+def list_command(modules: ImportOption = None) -> None:
     """List worlds, adversaries, natural losses and learners with their options.
 
     Options are given as `option=default`; in a spec they go to `options`, in Python to `make_world`, `make_adversary`
@@ -271,6 +289,8 @@ def list_command() -> None:
 
     Example: `advmdp list | less`
     """
+    with _errors_explained():
+        import_modules(modules or ())
     console = Console(highlight=False)
     for registry in (worlds, adversaries, natural_losses, learners):
         console.rule(registry.group.removeprefix("advmdp.").replace("_", " "), align="left")
@@ -417,9 +437,12 @@ def _formats(text: str) -> tuple[str, ...]:
 
 @contextmanager
 def _errors_explained() -> Iterator[None]:
-    """Bad usage ends with exit code 2, trouble with the folder with 1; both say what to do."""
+    """Bad usage ends with exit code 2, trouble with the folder with 1, Ctrl-C with 130; all say what to do."""
     try:
         yield
+    except KeyboardInterrupt as error:  # before the first cell, or after the last
+        Console(stderr=True).print("interrupted; the same command goes on from what is there")
+        raise typer.Exit(130) from error
     except (InvalidSpecError, InvalidMDPError) as error:
         raise typer.BadParameter(str(error)) from error
     except (CorruptCheckpointError, StoreBusyError, OSError) as error:

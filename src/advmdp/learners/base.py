@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import inspect
 import os
@@ -636,6 +637,15 @@ class Learner(ABC):
             "options": self.get_params(),
             **self.state(),
         }
+
+    def __getstate__(self) -> dict[str, Any]:
+        if "_busy" in self.__dict__:
+            raise in_use(self)
+        return self.__dict__.copy()
+
+    def __copy__(self) -> Learner:
+        # Solvers have memory of their own, which two learners cannot share; the problem never changes.
+        return copy.deepcopy(self, {id(self._problem): self._problem})
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._problem!r}, episodes={self.episodes}, episodes_seen={self.episodes_seen})"
