@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 from scipy.stats import poisson, t
 
 import advmdp
-from advmdp.occupancy import best_policy, expected_loss, uniform_policy
+from advmdp.occupancy import best_policy, expected_loss
 from advmdp.registry import learners
 
 PAGES = Path(__file__).resolve().parents[1] / "docs" / "guides"
@@ -66,18 +66,16 @@ def case(name: str) -> dict[str, Any]:
 
 
 def expected_costs(bakery: dict[str, Any], shift: int, weights: np.ndarray) -> list[np.ndarray]:
-    """Mean cost of every pair in a shift, if hours are quiet, usual and busy with these weights."""
+    """Mean loss of every pair in a shift, if hours are quiet, usual and busy with these weights."""
     came = np.arange(25)
     kinds = np.array([poisson.pmf(came, mean) for mean in bakery["DEMAND"].values()])
-    tables = []
-    for hour, row in enumerate(weights):
-        stocks = range(1 if hour == 0 else bakery["SHELF"] + 1)
-        costs = [
-            [[bakery["cost"](shift, stock, trays, n) for n in came] for trays in range(bakery["OVEN"] + 1)]
-            for stock in stocks
-        ]
-        tables.append(np.array(costs) @ (row @ kinds))
-    return tables
+    most = bakery["process"].cost_range[1]
+
+    def cost(hour: int, stock: int, baked: int) -> float:
+        euros = [min(bakery["cost"](shift, stock, baked, n), most) for n in came]
+        return float(weights[hour] @ kinds @ euros)
+
+    return bakery["process"].losses(cost)
 
 
 def inventory(
@@ -87,38 +85,43 @@ def inventory(
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Expected cost of every shift by way of running the shop (a row per seed), and log e-values of the model."""
     bakery = case("inventory")
-    truth = np.array(bakery["WEIGHTS"])
-    world = advmdp.LinearMixtureMDP.from_kernels(bakery["models"], truth)
+    truth, process = np.array(bakery["WEIGHTS"]), bakery["process"]
+    world = process.mdp(truth)
+    euros = process.cost_range[1]  # a loss is a share of this
     regimes = [expected_costs(bakery, shift, truth) for shift in (0, 500)]
     later = np.arange(shifts) >= 500
 
-    def fixed(policy: list[np.ndarray]) -> np.ndarray:
-        costs = [expected_loss(world, policy, tables) for tables in regimes]
+    def fixed(policy: Sequence[np.ndarray]) -> np.ndarray:
+        costs = [euros * expected_loss(world, policy, tables) for tables in regimes]
         return np.where(later, costs[1], costs[0])[None]
 
     equal = np.full_like(truth, 1.0 / truth.shape[1])
-    believed = advmdp.LinearMixtureMDP.from_kernels(bakery["models"], equal)
-    plan, _ = best_policy(believed, expected_costs(bakery, 0, equal))
+    plan, _ = best_policy(process.mdp(equal), expected_costs(bakery, 0, equal))
     total = [a * (~later).sum() + b * later.sum() for a, b in zip(*regimes, strict=True)]
     costs = {
-        "uniform": fixed(uniform_policy(world.layer_sizes, world.n_actions)),
+        "uniform": fixed(world.layers.split(world.layers.uniform_policy)),
         "plan of the first day": fixed(plan),
         "best fixed policy": fixed(best_policy(world, total)[0]),
     }
+
+    def baker(name: str, seed: int = 0, episodes: int = shifts) -> Any:
+        options = {"episodes": episodes} if learners.get(name).needs_episodes else {}
+        return advmdp.Agent(process, name, seed=seed, clip=True, **options)
+
     for name in names:
         costs[name] = np.empty((seeds, shifts))
         for seed in range(seeds):
-            learner = advmdp.make_learner(name, bakery["model"], shifts, seed=seed)
+            agent = baker(name, seed)
             for k in range(shifts):
-                costs[name][seed, k] = expected_loss(world, learner.policy, regimes[int(later[k])])
-                bakery["operate"](learner, k + 1, seed)
+                costs[name][seed, k] = euros * expected_loss(world, agent.learner.policy, regimes[int(later[k])])
+                bakery["operate"](agent, k + 1, seed)
     evidence = {"a mixture": np.empty(0), "with the coach": np.empty(0)}
     for name in evidence:
-        learner = advmdp.make_learner("vlsuob-reps-tight", bakery["model"], 1500)
+        agent = baker("vlsuob-reps-tight", episodes=1500)
         values = []
         for k in range(10, min(400, shifts) + 1, 10):
-            bakery["operate"](learner, k, coach=name == "with the coach")
-            values.append([k, learner.misspecification().log_e_total])
+            bakery["operate"](agent, k, coach=name == "with the coach")
+            values.append([k, agent.learner.misspecification().log_e_total])
         evidence[name] = np.array(values).T
     return costs, evidence
 
@@ -262,7 +265,7 @@ def inventory_figure(costs: dict[str, np.ndarray], evidence: dict[str, np.ndarra
     figure = Figure(figsize=(9.5, 3.8), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=[3, 2])
     draw_over_time(left, costs, window=50)
-    left.set(xlabel="shift", ylabel="expected cost per shift, mean of 50")
+    left.set(xlabel="shift", ylabel="expected euros per shift, mean of 50")
     left.set_title("flour and disposal become dear at 500")
     for (name, (shifts, values)), colour in zip(evidence.items(), ("#0072b2", "#d55e00"), strict=True):
         right.plot(shifts, values, color=colour, label=name)
@@ -299,7 +302,7 @@ def main(folder: str, length: int = 1500, seeds: int = 5) -> dict[str, str]:
     save(own_figure(nights, "night", "the dear hours move at 600"), Path(folder) / "spot-machines.svg")
     save(own_figure(days, "day", "the evening peak drifts with the season"), Path(folder) / "battery.svg")
     return {
-        "inventory": table(costs, 3),
+        "inventory": table(costs, 2),
         "routing": table(minutes, 1),
         "spot-machines": table(nights, 2),
         "battery": table(days, 0),
