@@ -345,3 +345,10 @@ def test_a_set_ends_where_it_ends(confidence_set):
         assert confidence_set.contains(tilted(by))
     for by in (0.201, -0.201, 0.3, 0.39):
         assert not confidence_set.contains(tilted(by))
+
+
+def test_the_bounds_of_a_box_are_probabilities():
+    """They may be given as centre and width; widths of rows are read off these attributes."""
+    wide = BoxSet([np.full((1, 2, 2), -0.5), np.ones((2, 2, 1))], [np.full((1, 2, 2), 1.5), np.ones((2, 2, 1))])
+    assert (wide.lower[0] == 0.0).all()
+    assert (wide.upper[0] == 1.0).all()
