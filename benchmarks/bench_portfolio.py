@@ -30,7 +30,7 @@ from advmdp import LinearMixtureMDP, make_adversary, make_learner, make_world, r
 from advmdp.adversaries import Adversary
 from advmdp.experiments.runner import Run
 from advmdp.learners.parts.experts import ExpertWeights
-from advmdp.learners.planner import with_losses
+from advmdp.learners.parts.predictors import with_losses
 from advmdp.learners.portfolio import Portfolio
 from advmdp.occupancy import forward
 

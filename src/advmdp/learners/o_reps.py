@@ -8,10 +8,12 @@ from typing import Any, ClassVar, Literal
 from advmdp import constants
 from advmdp.confidence import ConfidenceSet
 from advmdp.confidence.known import KnownTransition, NothingKept
-from advmdp.learners.options import StepOptions, number, require
-from advmdp.learners.parts.losses import LossTable, OwnOccupancy
+from advmdp.learners.options import SharperOptions, StepOptions, number, require
+from advmdp.learners.parts.losses import LossTable, OwnOccupancy, Predicted, own_occupancy
+from advmdp.learners.parts.predictors import forecast_of
 from advmdp.learners.parts.steps import KnownDescent
 from advmdp.learners.reps import Parts, RepsLearner
+from advmdp.learners.sharper import SharperReps
 from advmdp.registry import register_learner
 
 
@@ -34,23 +36,16 @@ class OReps(RepsLearner):
 
     def _parts(self) -> Parts:
         self._tune(eta=constants.o_reps(*self._sizes()), gamma=0.0)
-        return self._known(LossTable())
-
-    def _known(self, losses: Any) -> Parts:
         sets = KnownTransition(self._problem)
-        return Parts(
-            estimator=NothingKept(),
-            sets=sets,
-            losses=losses,
-            step=KnownDescent(self._problem, sets.truth, self.step_size, self.start),
-        )
+        step = KnownDescent(self._problem, sets.truth, lambda k: self.step_size, self.start)
+        return Parts(NothingKept(), sets, LossTable(), step)
 
     def _first_set(self) -> ConfidenceSet:
         return self._sets(None)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExplorationOptions(StepOptions):
+class ExplorationOptions(SharperOptions):
     """``gamma``: implicit exploration."""
 
     gamma: float = 0.0
@@ -61,7 +56,7 @@ class ExplorationOptions(StepOptions):
 
 
 @register_learner("o-reps-bandit")
-class ORepsBandit(OReps):
+class ORepsBandit(SharperReps, OReps):
     """Bandit feedback: lhat_k(s, a) = l_k(s, a) / (q_k(s, a) + gamma) at the visited pairs, zero elsewhere.
 
     Parameters
@@ -72,6 +67,10 @@ class ORepsBandit(OReps):
     gamma
         Implicit exploration; 0 as in the source, whose bound is on the expected regret.  Above 0 the estimate is
         biased, and no longer unbounded.
+    step
+        ``"fixed"``, or ``"adaptive"``: eta follows what the steps so far have cost, and needs no K.
+    predictor
+        As in ``vlsuob-reps``: the estimate is m + (l - m) / q, without bias as well, and its variance that of l - m.
     """
 
     name = "o-reps-bandit"
@@ -80,5 +79,11 @@ class ORepsBandit(OReps):
     Options = ExplorationOptions
 
     def _parts(self) -> Parts:
-        self._tune(eta=constants.o_reps_bandit(*self._sizes()), gamma=0.0)
-        return self._known(OwnOccupancy(self._layers, self.options.gamma))
+        o, sets = self.options, KnownTransition(self._problem)
+        rate = self._rates(constants.o_reps_bandit(*self._sizes()), 0.0, self._divergence())
+        step = KnownDescent(self._problem, sets.truth, rate, self.start)
+        forecast = forecast_of(o.predictor, self._layers)
+        if forecast is None:
+            return Parts(NothingKept(), sets, OwnOccupancy(self._layers, o.gamma), step)
+        losses = Predicted(own_occupancy, self._gamma, lambda state, k: step.rate(state.step, k))
+        return Parts(NothingKept(), sets, losses, step, forecast)

@@ -15,7 +15,7 @@ from advmdp.layered import FloatArray, IntArray, LinearMixtureModel, TabularMode
 from advmdp.learners.base import Learner
 from advmdp.learners.options import NoOptions, number, require
 from advmdp.learners.parts.planning import plans
-from advmdp.learners.parts.predictors import Predictions, forgetting
+from advmdp.learners.parts.predictors import Predictions, forgetting, with_losses
 from advmdp.registry import register_learner
 
 KernelEstimate = MixtureWeights | TransitionCounts
@@ -38,15 +38,6 @@ def kernel_estimate(model: TabularModel, shared: bool | None = None) -> KernelEs
 def restored_count(tree: dict[str, Any]) -> int:
     """The number of episodes out of a file."""
     return integer(tree["k"], "k", 0, ValueError)
-
-
-def with_losses(predictions: Predictions, episode: CheckedEpisode) -> Predictions:
-    """Predictions after the losses of an episode: of all pairs, or of visited ones, and those that came late."""
-    for late in episode.late:
-        predictions = predictions.add(late.pairs, late.losses, late=True)
-    if episode.loss_table is not None:
-        return predictions.add(np.arange(episode.loss_table.size), episode.loss_table)
-    return predictions.add(episode.pairs, episode.losses)
 
 
 @dataclass(frozen=True, kw_only=True)

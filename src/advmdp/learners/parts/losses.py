@@ -2,6 +2,9 @@
 
 An estimate is a flat vector lhat over pairs.  What it divides by is known before the episode: the set and the policy
 with which it was played.  Losses that come late are divided by the larger of the weights then and now.
+
+With predictions m, any function of the past, an estimate is m and a correction where a loss was seen, and its variance
+that of l - m.  :class:`Predicted` is optimistic whatever m is, as long as the truth is in the set.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import numpy as np
 from advmdp.episodes import CheckedEpisode
 from advmdp.errors import InvalidEpisodeError
 from advmdp.layered import FloatArray, IntArray, Layers
-from advmdp.solvers.occupancy_bounds import visited_upper_occupancy
+from advmdp.solvers.occupancy_bounds import occupancy_intervals, visited_upper_occupancy
 
 #: Nothing is divided by less, so that no estimate overflows.
 SMALLEST = 1e-300
@@ -84,14 +87,89 @@ class OwnOccupancy(ImportanceWeights):
     def divisors(self, weights: FloatArray, episode: CheckedEpisode, k: int) -> FloatArray:
         """max(q + gamma, floor); an error where that is zero but for rounding."""
         divisors = np.maximum(weights + self.gamma, self.floor)
-        if (divisors < SMALLEST).any():
-            h = int(divisors.argmin())
-            raise InvalidEpisodeError(
-                f"layer {h}, state {episode.states[h]}, action {episode.actions[h]}: the policy in force gets there "
-                f"with probability {divisors[h]:.3g}, too little to divide the loss by; tell episodes of this policy, "
-                "or use gamma > 0"
-            )
+        require_visits(divisors, episode)
         return divisors
+
+
+def correction(surprise: FloatArray, divisors: FloatArray, gamma: float) -> FloatArray:
+    """X, what a loss that was seen adds to what was predicted, from r = l - m': NaN where r is.
+
+    X = r / (u + gamma) for r >= 0, otherwise -Y (1 + 2 gamma Y) with Y = -r / (u + gamma): that much more, so that
+    E exp(2 gamma X) is what it would be without the convexity of the exponential function.
+    """
+    Y = np.abs(surprise) / divisors
+    return np.where(surprise < 0.0, -Y * (1.0 + 2.0 * gamma * Y), Y)
+
+
+@dataclass(frozen=True)
+class Predicted(ImportanceWeights):
+    """lhat = m' l / (u + gamma) + 1{visit} X, with l <= P(visit) <= u at all pairs, and X of :func:`correction`.
+
+    m' = min(m, (u + gamma) / max(c eta, 4 gamma)) is the prediction, cut off so that no step is too large.  Whatever m
+    is, E exp(2 gamma (lhat - loss)) <= 1 and u E(loss - lhat) <= u - l + 2 gamma (``docs/sharper-parts.md``).  With
+    l = u, as where the kernel is known, and gamma = 0 the estimate has no bias.
+    """
+
+    #: l and u of all pairs, flat, of a state of the learner.
+    interval: Callable[[Any], tuple[FloatArray, FloatArray]]
+    gamma: Callable[[int], float]
+    #: c eta of episode k, from the state of the learner.
+    rate: Callable[[Any, int], float]
+
+    def __call__(self, state: Any, episode: CheckedEpisode, k: int) -> FloatArray:
+        """lhat of episode k (from 0), which was played in this state of the learner."""
+        gamma, (lower, upper) = self.gamma(k), self.interval(state)
+        predicted = self._cut_off(state, upper, k)
+        divisors = np.maximum(upper + gamma, SMALLEST)
+        estimate: FloatArray = predicted * lower / divisors
+        require_visits(divisors[episode.pairs], episode)
+        seen = correction(episode.losses - predicted[episode.pairs], divisors[episode.pairs], gamma)
+        estimate[episode.pairs] += np.nan_to_num(seen)
+        for late in episode.late:
+            then, expected = late.weights.T
+            now = np.maximum(then, upper[late.pairs]) + gamma
+            estimate[late.pairs] += np.nan_to_num(correction(late.losses - expected, now, gamma))
+        return estimate
+
+    def _cut_off(self, state: Any, upper: FloatArray, k: int) -> FloatArray:
+        """m'."""
+        gamma = self.gamma(k)
+        found: FloatArray = np.minimum(
+            state.predictions.table, (upper + gamma) / max(self.rate(state, k), 4.0 * gamma, SMALLEST)
+        )
+        return found
+
+    def weights(self, state: Any, states: IntArray, pairs: IntArray, k: int) -> FloatArray:
+        """u and m' at the visited pairs, ``(H, 2)``."""
+        _, upper = self.interval(state)
+        return np.stack([upper[pairs], self._cut_off(state, upper, k)[pairs]], axis=1)
+
+
+def over_set(layers: Layers, exact: bool) -> Callable[[Any], tuple[FloatArray, FloatArray]]:
+    """l and u over the learner's set: the least and greatest, or those of one forward pass."""
+
+    def interval(state: Any) -> tuple[FloatArray, FloatArray]:
+        low, high = occupancy_intervals(state.set, state.policy, exact)
+        return tuple(state.policy * np.repeat(bound, layers.n_actions) for bound in (low, high))
+
+    return interval
+
+
+def own_occupancy(state: Any) -> tuple[FloatArray, FloatArray]:
+    """l = u = q, the learner's own occupancy measure: where the kernel is known, that of its policy."""
+    q = np.exp(state.step.log_q)
+    return q, q
+
+
+def require_visits(divisors: FloatArray, episode: CheckedEpisode) -> None:
+    """Raise InvalidEpisodeError where a visited pair was impossible, but for rounding."""
+    if (divisors <= SMALLEST).any():
+        h = int(divisors.argmin())
+        raise InvalidEpisodeError(
+            f"layer {h}, state {episode.states[h]}, action {episode.actions[h]}: the policy in force gets there "
+            f"with probability {divisors[h]:.3g}, too little to divide the loss by; tell episodes of this policy, "
+            "or use gamma > 0"
+        )
 
 
 class LossTable:
