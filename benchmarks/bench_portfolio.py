@@ -117,7 +117,12 @@ class Mixture(Portfolio):
         learners = state.learners.add(pairs, losses, state.predictions.tables[self._uses[self._soft]], self._q)
         kernel = state.kernel.add(episode.states, episode.actions)
         first = self._drawn(
-            self._equal, state.base, kernel, with_losses(state.predictions, episode), learners, state.k + 1
+            self._equal,
+            state.base,
+            kernel,
+            with_losses(state.predictions, episode),
+            learners,
+            state.k + 1,
         )
         return self._mixed(first._replace(meta=hedge))
 

@@ -56,7 +56,7 @@ class Episode:
     losses: ArrayLike | Sequence[float | None] | None
     loss_table: Sequence[ArrayLike] | FloatArray | None = None
     index: int | None = None
-    action_losses: Sequence[ArrayLike] | None = None
+    action_losses: Sequence[ArrayLike] | FloatArray | None = None
 
 
 class LateLosses(NamedTuple):
@@ -88,6 +88,15 @@ class CheckedEpisode(NamedTuple):
     later: NDArray[np.bool_] | None = None
     #: Losses of earlier episodes that have come since the last update.
     late: tuple[LateLosses, ...] = ()
+    #: Losses of all actions at the visited states, ``(H, A)``, NaN where not seen; None where they are not given.
+    action_losses: FloatArray | None = None
+
+    def observed(self) -> tuple[IntArray, FloatArray]:
+        """The pairs whose losses were seen, flat, and these: of all actions at visited states where they are given."""
+        if self.action_losses is None:
+            return self.pairs, self.losses
+        first = self.pairs - self.actions
+        return (first[:, None] + np.arange(self.action_losses.shape[1])).ravel(), self.action_losses.ravel()
 
     def scatter(self, values: FloatArray, n_pairs: int) -> FloatArray:
         """A flat vector over pairs with these H values at the visited pairs: zero elsewhere, and where they are NaN."""
@@ -147,6 +156,33 @@ def check_episode(
     if full_information and later is None:
         table = full_table(episode.loss_table, layers, pairs, losses)
     return CheckedEpisode(states[:horizon], actions, losses, pairs, table, problem == -1, later)
+
+
+def checked_action_losses(episode: Episode, checked: CheckedEpisode, layers: Layers) -> FloatArray:
+    """Losses of all actions at the visited states, ``(H, A)``, or InvalidEpisodeError; NaN where unavailable."""
+    given = [] if episode.action_losses is None else list(episode.action_losses)
+    rows = [float_array(row, f"action_losses[{h}]", InvalidEpisodeError) for h, row in enumerate(given)]
+    shape = (layers.horizon, layers.n_actions)
+    if len(rows) != shape[0] or any(row.shape != shape[1:] for row in rows):
+        raise InvalidEpisodeError(f"action_losses should be a list over {shape[0]} layers of {shape[1]} numbers")
+    if checked.later is not None:
+        raise InvalidEpisodeError("action_losses come together with the losses of the visited pairs, not before them")
+    table = np.array(rows)
+    wrong = ~(np.isnan(table) | ((table >= 0.0) & (table <= 1.0)))
+    if wrong.any():
+        h, a = np.argwhere(wrong)[0]
+        raise InvalidEpisodeError(f"action_losses[{h}], action {a}: {table[h, a]} is not a number in [0, 1]")
+    taken = table[np.arange(shape[0]), checked.actions]
+    h = int(np.argmax(np.abs(np.nan_to_num(taken - checked.losses))))
+    if abs(taken[h] - checked.losses[h]) > 1e-9:
+        raise InvalidEpisodeError(
+            f"layer {h}: action_losses has {taken[h]} for the action taken, the observed loss is {checked.losses[h]}"
+        )
+    table[np.arange(shape[0]), checked.actions] = checked.losses
+    if layers.available is not None:
+        first = checked.pairs - checked.actions
+        table[~layers.available[first[:, None] + np.arange(shape[1])]] = np.nan
+    return table
 
 
 def checked_losses(values: Any, horizon: int) -> tuple[FloatArray, NDArray[np.bool_] | None]:

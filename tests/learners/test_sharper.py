@@ -65,7 +65,7 @@ def moments(rng, part_of, gamma, width=0.3):
             estimate = part(state, episode, 0)
             mean += chance * estimate
             exponential += chance * np.exp(2.0 * gamma * (estimate - losses))
-    lower, upper = over_set(layers, True)(state)
+    lower, upper = over_set(layers, True)(state, False)
     return SimpleNamespace(losses=losses, mean=mean, exponential=exponential, lower=lower, upper=upper)
 
 
@@ -88,7 +88,7 @@ def test_the_naive_estimate_is_not():
 
     def naive(layers, gamma):
         def estimate(state, episode, k):
-            _, upper = over_set(layers, True)(state)
+            _, upper = over_set(layers, True)(state, False)
             table = state.predictions.table.copy()
             table[episode.pairs] += (episode.losses - table[episode.pairs]) / (upper[episode.pairs] + gamma)
             return table
@@ -140,10 +140,10 @@ def test_losses_that_are_told_late_are_corrected_by_what_was_expected_of_them(na
     twin.update(told)
     pairs = LAYERS.pair_offsets[:-1] + np.asarray(late.states) * 3 + np.asarray(late.actions)
     more = (learner._now.state.loss_estimate - twin._now.state.loss_estimate)[pairs]
-    _, upper = learner._losses.interval(state)
-    r, divisor = late.losses - m, np.maximum(u, upper[pairs]) + learner._gamma(state.k)
+    _, upper = learner._losses.interval(state, False)
+    r, divisor = late.losses - m, np.maximum(u, upper[pairs]) + learner.gamma_of(state.k)
     Y = np.abs(r) / divisor
-    np.testing.assert_allclose(more, np.where(r < 0.0, -Y * (1.0 + 2.0 * learner._gamma(state.k) * Y), Y), rtol=1e-9)
+    np.testing.assert_allclose(more, np.where(r < 0.0, -Y * (1.0 + 2.0 * learner.gamma_of(state.k) * Y), Y), rtol=1e-9)
 
 
 def load_learner_of(learner):
@@ -415,3 +415,97 @@ def test_it_is_better_than_what_it_was_made_of():
             learner = make_learner(name, world, 600, **options)
             regrets.append(run(world, learner, adversary, 600, seed=seed, progress=False).frame["regret"].iloc[-1])
         assert regrets[0] < 0.75 * regrets[1]
+
+
+# ---------------------------------------------------------------------------------------- feedback
+
+
+@pytest.mark.parametrize("predictor", ["none", "mean"])
+def test_losses_of_all_actions_are_divided_by_the_probability_of_the_state(predictor):
+    learner = make_learner("vlsuob-reps-tight", WORLD, 50, feedback="actions", predictor=predictor, gamma=0.05)
+    losses, rng = make_adversary("stochastic", WORLD, 20), np.random.default_rng(0)
+    for k in range(6):
+        table = losses.losses(k)
+        told = play(WORLD, learner.policy, table, rng, index=k)
+        state = learner._now.state
+        upper = advmdp.solvers.upper_occupancy(state.set, learner.policy)
+        lower = advmdp.solvers.lower_occupancy(state.set, learner.policy)
+        expected = [np.zeros_like(one) for one in table]
+        m = learner.predicted_losses or expected
+        for h, s in enumerate(np.asarray(told.states)):
+            u = upper[h] + 0.05
+            cut = np.minimum(m[h], u[:, None] / max(learner.step_size, 4 * 0.05))
+            expected[h] = cut * (lower[h] / u)[:, None]
+            r = table[h][s] - cut[s]
+            Y = np.abs(r) / u[s]
+            expected[h][s] += np.where(r >= 0.0, Y, -Y * (1.0 + 0.1 * Y))
+        rows = [table[h][s] for h, s in enumerate(np.asarray(told.states))]
+        learner.update(Episode(told.states, told.actions, told.losses, index=k, action_losses=rows))
+        for ours, theirs in zip(learner.loss_estimate, expected, strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-12)
+
+
+def test_more_feedback_is_less_regret():
+    """Seeds 0 and 1 together, without predictions: bandit, all actions, full table."""
+    world, regrets = make_world("grid", height=3, width=3), []
+    for feedback in ("bandit", "actions", "full"):
+        total = 0.0
+        for seed in range(2):
+            learner = make_learner("vlsuob-reps-sharp", world, feedback=feedback, predictor="none")
+            adversary = make_adversary("stochastic", world, 400, seed=seed)
+            total += run(world, learner, adversary, 400, seed=seed, progress=False).regret[-1]
+        regrets.append(total)
+    assert regrets[0] > regrets[1] > regrets[2]
+
+
+@pytest.mark.parametrize("name", ["planner", "portfolio"])
+def test_planners_use_the_losses_of_all_actions(name):
+    learner = make_learner(name, WORLD, feedback="actions")
+    losses = make_adversary("stochastic", WORLD, 20).losses(0)
+    told = play(WORLD, learner.policy, losses, np.random.default_rng(0))
+    rows = [losses[h][s] for h, s in enumerate(np.asarray(told.states))]
+    learner.update(Episode(told.states, told.actions, told.losses, action_losses=rows))
+    m = LAYERS.split(learner._now.state.predictions.tables[0])
+    for h, s in enumerate(np.asarray(told.states)):
+        np.testing.assert_allclose(m[h][s], rows[h])
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([[0.5] * 3] * 2, "action_losses should be a list over 3 layers of 3 numbers"),
+        ([[0.5] * 2] * 3, "action_losses should be a list over 3 layers of 3 numbers"),
+        ([[0.5, 2.0, 0.5]] * 3, r"action_losses\[0\], action 1: 2.0 is not a number in \[0, 1\]"),
+        ([[0.25] * 3] * 3, "layer 0: action_losses has 0.25 for the action taken, the observed loss is 0.5"),
+    ],
+)
+def test_losses_of_all_actions_that_make_no_sense_are_refused(rows, message):
+    learner = make_learner("vlsuob-reps-sharp", WORLD, feedback="actions")
+    with pytest.raises(advmdp.InvalidEpisodeError, match=message):
+        learner.update(Episode([0, 1, 1], [0, 0, 0], [0.5] * 3, action_losses=rows))
+    with pytest.raises(advmdp.InvalidEpisodeError, match="come together with the losses"):
+        learner.update(Episode([0, 1, 1], [0, 0, 0], None, action_losses=[[0.5] * 3] * 3))
+
+
+def test_where_some_losses_are_seen_less_often_their_probability_is_divided_by():
+    """Two arms, one seen half the time: without the probability the learner prefers the one it sees less."""
+    world = make_world("random-mixture", layer_sizes=(1, 1), n_actions=2, dim=1)
+    shares, regrets = [np.array([[1.0, 0.3]])], []
+    for options in ({}, {"seen": shares}):
+        learner = make_learner("vlsuob-reps-sharp", world, predictor="none", **options)
+        rng, suffered = np.random.default_rng(0), 0.0
+        for k in range(1500):
+            table = [(rng.random((1, 2)) < np.array([[0.5, 0.8]])) * 1.0]
+            suffered += float(learner.policy[0][0] @ [0.5, 0.8]) - 0.5
+            told = play(world, learner.policy, table, rng, index=k)
+            losses = np.where(rng.random(1) < shares[0][0, told.actions], told.losses, np.nan)
+            learner.update(Episode(told.states, told.actions, losses, index=k))
+        regrets.append(suffered / 1500)
+    assert regrets[0] > 0.2
+    assert regrets[1] < 0.12
+
+
+@pytest.mark.parametrize("seen", [0.0, 1.5, [[[1.0]]]])
+def test_probabilities_of_seeing_that_are_none_are_refused(seen):
+    with pytest.raises((InvalidSpecError, advmdp.InvalidMDPError), match="seen"):
+        make_learner("vlsuob-reps-sharp", WORLD, seen=seen)

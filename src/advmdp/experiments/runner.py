@@ -219,7 +219,8 @@ class Run:
         sizes, n_actions, horizon = layers.size_array, layers.n_actions, layers.horizon
         rng, sums, occupancies, q = self._rng, self._sums, self._occupancies, self._q
         policy: FloatArray | None = None
-        full_information = learner.feedback == "full"
+        full_information, all_actions = learner.feedback == "full", learner.feedback == "actions"
+        first_states = layers.pair_offsets[:-1] // n_actions
         for k in range(self.played, self.played + count):
             flat_policy = learner.flat_policy
             if flat_policy is not policy:
@@ -250,7 +251,9 @@ class Run:
             self._observed_loss += total
             if watch is not None:
                 watch.before(k, learner, q, losses)
-            learner.update(Episode(states, actions, observed, losses if full_information else None, k))
+            table = losses if full_information else None
+            choices = losses.reshape(-1, n_actions)[first_states + states] if all_actions else None
+            learner.update(Episode(states, actions, observed, table, k, choices))
             if watch is not None:
                 watch.after(k, learner)
             if not adversary.oblivious:

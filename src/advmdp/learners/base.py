@@ -18,7 +18,7 @@ from advmdp._checks import float_array, integer
 from advmdp._exclusive import Exclusive, in_use
 from advmdp._late import Ledger, late_tree, restored_late
 from advmdp.confidence.misspecification import LEVEL, Misspecification, MixtureEvidence
-from advmdp.episodes import CheckedEpisode, Episode, check_episode, draw, full_table
+from advmdp.episodes import CheckedEpisode, Episode, check_episode, checked_action_losses, draw, full_table
 from advmdp.errors import CorruptCheckpointError, InvalidEpisodeError, InvalidSpecError
 from advmdp.layered import (
     FloatArray,
@@ -90,7 +90,7 @@ class Learner(ABC):
     #: The options, a frozen dataclass with keyword arguments; each is an attribute of the learner too.
     Options: ClassVar[type] = NoOptions
     #: The most that it uses of the losses: those of visited pairs, those of all actions there, or the whole table.
-    feedback: ClassVar[Literal["bandit", "actions", "full"]] = "bandit"
+    feedback: Literal["bandit", "actions", "full"] = "bandit"
     #: Whether it can do with a part of them: losses that were not seen (NaN), or that come after the next update.
     partial: ClassVar[bool] = False
     #: Whether it is given the kernels.
@@ -320,6 +320,8 @@ class Learner(ABC):
         if episode.action_losses is not None and self.feedback != "actions":
             uses = "the losses of the visited pairs alone" if self.feedback == "bandit" else "the whole loss_table"
             raise InvalidEpisodeError(f"learner {self.name!r} cannot use action_losses: it learns from {uses}")
+        if episode.action_losses is not None:
+            checked = checked._replace(action_losses=checked_action_losses(episode, checked, self._layers))
         if self.partial:
             return checked._replace(late=ledger.arrived)
         self._require_told(ledger)

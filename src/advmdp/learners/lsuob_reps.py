@@ -8,8 +8,8 @@ from advmdp.confidence.estimators import OneNextState
 from advmdp.confidence.regression import MixtureSets, RidgeRegression, scalar_radius
 from advmdp.layered import LinearMixtureModel
 from advmdp.learners.options import MixtureOptions, require
-from advmdp.learners.reps import Parts
-from advmdp.learners.sharper import SharperReps
+from advmdp.learners.reps import Parts, RepsLearner
+from advmdp.learners.sharper import mixture_parts
 from advmdp.registry import register_learner
 
 
@@ -26,12 +26,12 @@ class LsuobOptions(MixtureOptions):
 
 
 @register_learner("lsuob-reps")
-class LsuobReps(SharperReps):
+class LsuobReps(RepsLearner):
     """VLSUOB-REPS's predecessor: in each step only the visit of the most uncertain next state is regressed.
 
     Parameters
     ----------
-    geometry, entropy, radius_scale, simplex, eta, gamma, zeta, step, predictor, bounds
+    geometry, entropy, radius_scale, simplex, eta, gamma, zeta, step, predictor, bounds, feedback, seen
         As in ``vlsuob-reps``.
     lam
         Regularisation, constant; 1 by default.
@@ -47,7 +47,9 @@ class LsuobReps(SharperReps):
     def _parts(self) -> Parts:
         o, model, lam = self.options, self._problem, float(self.options.lam or 1.0)
         beta = scalar_radius(model, lam, o.zeta)
-        return self._mixture_parts(
+        return mixture_parts(
+            self,
             RidgeRegression(model, OneNextState, lambda k: lam),
             MixtureSets(model, beta, o.geometry, bool(o.simplex), o.radius_scale),
+            self.start,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from advmdp import constants
 from advmdp.confidence import ConfidenceSet
@@ -13,7 +13,7 @@ from advmdp.learners.parts.losses import LossTable, OwnOccupancy, Predicted, own
 from advmdp.learners.parts.predictors import forecast_of
 from advmdp.learners.parts.steps import KnownDescent
 from advmdp.learners.reps import Parts, RepsLearner
-from advmdp.learners.sharper import SharperReps
+from advmdp.learners.sharper import chosen_rate, largest_divergence
 from advmdp.registry import register_learner
 
 
@@ -28,7 +28,7 @@ class OReps(RepsLearner):
     """
 
     name = "o-reps"
-    feedback: ClassVar[Literal["bandit", "actions", "full"]] = "full"
+    feedback: Literal["bandit", "actions", "full"] = "full"
     transition = "known"
     status = "every step against a conic solver and a plain Newton method; bound rederived"
     Options = StepOptions
@@ -56,7 +56,7 @@ class ExplorationOptions(SharperOptions):
 
 
 @register_learner("o-reps-bandit")
-class ORepsBandit(SharperReps, OReps):
+class ORepsBandit(OReps):
     """Bandit feedback: lhat_k(s, a) = l_k(s, a) / (q_k(s, a) + gamma) at the visited pairs, zero elsewhere.
 
     Parameters
@@ -80,10 +80,11 @@ class ORepsBandit(SharperReps, OReps):
 
     def _parts(self) -> Parts:
         o, sets = self.options, KnownTransition(self._problem)
-        rate = self._rates(constants.o_reps_bandit(*self._sizes()), 0.0, self._divergence())
+        eta, divergence = constants.o_reps_bandit(*self._sizes()), largest_divergence(self._layers)
+        rate = chosen_rate(self, eta, 0.0, divergence)
         step = KnownDescent(self._problem, sets.truth, rate, self.start)
         forecast = forecast_of(o.predictor, self._layers)
         if forecast is None:
             return Parts(NothingKept(), sets, OwnOccupancy(self._layers, o.gamma), step)
-        losses = Predicted(own_occupancy, self._gamma, lambda state, k: step.rate(state.step, k))
+        losses = Predicted(own_occupancy, self.gamma_of, lambda state, k: step.rate(state.step, k))
         return Parts(NothingKept(), sets, losses, step, forecast)

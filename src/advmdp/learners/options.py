@@ -112,13 +112,15 @@ class GeometryOptions(SetOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class MixtureOptions(SharperOptions, GeometryOptions, BanditOptions):
-    """``entropy`` of the step, whether to use the ``simplex`` of weights, ``lam``, the regularisation, and ``bounds``,
-    how the occupancies of all pairs are bounded for a predictor."""
+    """``entropy`` of the step, whether to use the ``simplex`` of weights, ``lam``, the regularisation, ``bounds``, how
+    the occupancies of all pairs are bounded for a predictor, ``feedback`` and ``seen``, which losses are seen."""
 
     entropy: Entropy = "pairs"
     simplex: bool | None = False
     lam: float | None = None
     bounds: Literal["exact", "forward"] = "exact"
+    feedback: Literal["bandit", "actions", "full"] = "bandit"
+    seen: Any = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -126,6 +128,11 @@ class MixtureOptions(SharperOptions, GeometryOptions, BanditOptions):
         require(self.entropy in names, "entropy", self.entropy, "'pairs', 'triples' or 'conditional'")
         require(self.simplex is None or isinstance(self.simplex, bool), "simplex", self.simplex, "True or False")
         require(self.lam is None or number(self.lam, 0.0), "lam", self.lam, "a number > 0, or None")
+        require(
+            self.feedback in ("bandit", "actions", "full"), "feedback", self.feedback, "'bandit', 'actions', 'full'"
+        )
+        if self.seen is not None and self.feedback == "full":
+            raise InvalidSpecError("seen goes with feedback 'bandit' or 'actions': with 'full' all losses are seen")
         require(self.bounds in ("exact", "forward"), "bounds", self.bounds, "'exact' or 'forward'")
         if self.entropy == "triples" and self.geometry == "ellipsoid":
             raise InvalidSpecError("entropy 'triples' goes with geometry 'box', not with 'ellipsoid'")

@@ -44,12 +44,13 @@ def restored_count(tree: dict[str, Any]) -> int:
 class FeedbackOptions(NoOptions):
     """``feedback``: which losses it is shown in a run; ``shared``: whether layers share their weights."""
 
-    feedback: Literal["bandit", "full"] = "bandit"
+    feedback: Literal["bandit", "actions", "full"] = "bandit"
     shared: bool | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.feedback in ("bandit", "full"), "feedback", self.feedback, "'bandit' or 'full'")
+        levels = ("bandit", "actions", "full")
+        require(self.feedback in levels, "feedback", self.feedback, "'bandit', 'actions' or 'full'")
         require(self.shared is None or isinstance(self.shared, bool), "shared", self.shared, "True, False or None")
 
 
@@ -95,7 +96,8 @@ class Planner(Learner):
     shared
         Whether to use that the mixture weights are the same in every layer; by default, if the model says so.
     feedback
-        ``"full"``: to be shown the whole loss table after each episode.
+        Which losses it is shown: ``"bandit"``, ``"actions"`` (of all actions at visited states, where an episode has
+        them), or ``"full"`` (the whole table).
     """
 
     name = "planner"

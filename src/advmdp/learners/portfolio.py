@@ -100,7 +100,8 @@ class Portfolio(Learner):
     shared
         Whether to use that the mixture weights are the same in every layer; by default, if the model says so.
     feedback
-        ``"full"``: to be shown the whole loss table after each episode; its planners use it.
+        Which losses it is shown: ``"bandit"``, ``"actions"`` (of all actions at visited states, where an episode has
+        them), or ``"full"`` (the whole table); its planners use them.
     zeta
         Failure probability of the safe expert's sets.
     """

@@ -118,9 +118,31 @@ class RepsLearner(Learner):
     """
 
     takes_start = True
-    #: eta and gamma in force, by default those of the theorem.
-    step_size: float
-    exploration: float
+    options: Any
+    _eta: float | None = None
+    #: gamma of episode k, from 0.
+    gamma_of: Callable[[int], float] = staticmethod(lambda k: 0.0)
+
+    @property
+    def step_size(self) -> float:
+        """eta in force, by default that of the theorem, or what a step that adapts has come to."""
+        if self._eta is not None:
+            return self._eta
+        state = self._now.state
+        return float(self._step.rate(state.step, state.k))  # type: ignore[attr-defined]
+
+    @step_size.setter
+    def step_size(self, eta: float) -> None:
+        self._eta = eta
+
+    @property
+    def exploration(self) -> float:
+        """gamma in force, by default that of the theorem."""
+        return self.gamma_of(self._now.state.k if "_now" in self.__dict__ else 0)
+
+    @exploration.setter
+    def exploration(self, gamma: float) -> None:
+        self.gamma_of = lambda k: gamma
 
     @abstractmethod
     def _parts(self) -> Parts:

@@ -50,23 +50,14 @@ class VlsuobRepsRestart(RepsLearner):
 
     def _parts(self) -> Parts:
         o, model = self.options, self._problem
+        S, A, H, _ = self._sizes()
+        # Those of Theorem 1 for as many episodes as a block has.
+        self.step_size = self.exploration = constants.theorem_1(S, A, H, self.restart_period, o.zeta)
         return Parts(
             *joint_regression(model, o.geometry, o.zeta, o.radius_scale),
-            losses=UpperOccupancy(gamma=self._tuned),
-            step=Blocks(model, self._tuned, first_policy=self.start, block=self._block),
+            losses=UpperOccupancy(self.gamma_of),
+            step=Blocks(model, lambda k: self.step_size, first_policy=self.start, block=self._block),
         )
-
-    def _tuned(self, k: int) -> float:
-        """eta = gamma of Theorem 1 for as many episodes as a block has."""
-        S, A, H, _ = self._sizes()
-        return constants.theorem_1(S, A, H, self.restart_period, self.options.zeta)
-
-    @property
-    def step_size(self) -> float:  # type: ignore[override]
-        """eta = gamma of every block."""
-        return self._tuned(self.episodes_seen)
-
-    exploration = step_size
 
     @property
     def restart_period(self) -> int:

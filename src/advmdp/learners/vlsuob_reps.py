@@ -15,15 +15,16 @@ from advmdp.confidence.regression import (
     shared_radius,
     vector_radius,
 )
-from advmdp.layered import LinearMixtureModel
+from advmdp.layered import FloatArray, LinearMixtureModel
 from advmdp.learners.options import Entropy, RadiusOptions, require
-from advmdp.learners.reps import Parts
-from advmdp.learners.sharper import SharperReps
+from advmdp.learners.parts.steps import START_SHARE
+from advmdp.learners.reps import Parts, RepsLearner
+from advmdp.learners.sharper import mixture_parts
 from advmdp.registry import register_learner
 
 
 @register_learner("vlsuob-reps")
-class VlsuobReps(SharperReps):
+class VlsuobReps(RepsLearner):
     """Algorithm 1 of the paper, with its own constants.
 
     Parameters
@@ -58,6 +59,13 @@ class VlsuobReps(SharperReps):
     bounds
         How the occupancies of all pairs are bounded for a predictor: ``"exact"``, a backward pass for each state, or
         ``"forward"``, one pass for all, which is wider.
+    feedback
+        Which losses it is shown: ``"bandit"``, ``"actions"`` (of all actions at visited states, where an episode has
+        them) or ``"full"`` (the whole table).
+    seen
+        Where losses are missing: the probability of seeing that of a visited pair, one number or a list over layers of
+        ``(S_h, A)``.  Without it a missing loss is one of an unvisited pair, which is right without a predictor and if
+        all losses are missing equally often.
     """
 
     name = "vlsuob-reps"
@@ -77,10 +85,15 @@ class VlsuobReps(SharperReps):
         if shared:
             self.shares = True
             beta = shared_radius(model, o.zeta)
-        return self._mixture_parts(
+        return mixture_parts(
+            self,
             RidgeRegression(model, SharedNextStates if shared else AllNextStates, self._regularisation),
             MixtureSets(model, beta, o.geometry, simplex, o.radius_scale),
+            self._first_policy(),
         )
+
+    def _first_policy(self) -> FloatArray | None:
+        return self.start
 
     def _regularisation(self, k: int) -> float:
         if self.options.lam is not None:
@@ -118,7 +131,7 @@ class AnytimeOptions(TightOptions):
 
 
 @register_learner("vlsuob-reps-anytime")
-class VlsuobRepsAnytime(VlsuobRepsTight):
+class VlsuobRepsAnytime(VlsuobReps):
     """``vlsuob-reps-tight`` for an unknown number of episodes: step sizes that adapt, gamma_k ~ 1 / sqrt(k).
 
     Nothing depends on ``episodes``, which may be left out; there is no warning after so many.
@@ -140,7 +153,7 @@ class SharpOptions(AnytimeOptions):
 
 
 @register_learner("vlsuob-reps-sharp")
-class VlsuobRepsSharp(VlsuobRepsAnytime):
+class VlsuobRepsSharp(VlsuobReps):
     """VLSUOB-REPS with everything that keeps a theorem.
 
     Joint radius, simplex and shared weights where the model has them, conditional entropy, step sizes that adapt, and
@@ -149,4 +162,12 @@ class VlsuobRepsSharp(VlsuobRepsAnytime):
 
     name = "vlsuob-reps-sharp"
     status = "updates against plain numpy, each part against enumeration or a conic solver, bound proved"
+    needs_episodes = False
     Options = SharpOptions
+
+    def _first_policy(self) -> FloatArray | None:
+        """The start; with a tenth of the uniform policy where it rules an action out, which no step would undo."""
+        start, uniform = self.start, self._layers.uniform_policy
+        if start is None or (start > 0.0)[uniform > 0.0].all():
+            return start
+        return (1.0 - START_SHARE) * start + START_SHARE * uniform

@@ -189,7 +189,7 @@ def occupancy_intervals(confidence_set: ConfidenceSet, policy: Floats, exact: bo
     sizes = confidence_set.layer_sizes
     if exact and not isinstance(confidence_set, KnownKernels):
         layers = np.repeat(np.arange(len(sizes) - 1), sizes[:-1])
-        states = np.arange(layers.size) - np.concatenate([[0], np.cumsum(sizes[:-2])])[layers]
+        states = np.concatenate([np.arange(size) for size in sizes[:-1]])
         low, high = (_extreme(confidence_set, policy, layers, states, sign) for sign in (-1.0, 1.0))
         return low, high
     features = NOTHING

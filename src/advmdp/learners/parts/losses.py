@@ -27,7 +27,7 @@ SMALLEST = 1e-300
 class ImportanceWeights:
     """lhat(s, a) = l(s, a) / divisor(s, a) at the visited pairs, zero elsewhere and where no loss was seen."""
 
-    feedback: Literal["bandit", "full"] = "bandit"
+    feedback: Literal["bandit", "actions", "full"] = "bandit"
 
     def weights(self, state: Any, states: IntArray, pairs: IntArray, k: int) -> FloatArray:
         """How likely the visited pairs were, in the eyes of the learner, before exploration is added."""
@@ -53,19 +53,46 @@ class UpperOccupancy(ImportanceWeights):
     """lhat(s, a) = l(s, a) / (u(s, a) + gamma), u(s, a) = pi(a | s) max over the set of q^{P, pi}(s): equation (11).
 
     It is optimistic: u is at least the true probability of a visit while the truth is in the set.  ``gamma(k)`` is the
-    implicit exploration of episode k (from 0).
+    implicit exploration of episode k (from 0).  With ``seen``, the probability of seeing the loss of each visited pair,
+    the weight is that of seeing it.
     """
 
     gamma: Callable[[int], float]
+    seen: FloatArray | None = None
 
     def weights(self, state: Any, states: IntArray, pairs: IntArray, k: int) -> FloatArray:
         """u at the visited pairs."""
         policy: FloatArray = state.policy
-        return policy[pairs] * visited_upper_occupancy(state.set, policy, states)
+        weights = policy[pairs] * visited_upper_occupancy(state.set, policy, states)
+        return weights if self.seen is None else self.seen[pairs] * weights
 
     def divisors(self, weights: FloatArray, episode: CheckedEpisode, k: int) -> FloatArray:
         """u + gamma."""
         return weights + self.gamma(k)
+
+
+@dataclass(frozen=True)
+class AllActions(UpperOccupancy):
+    """The same where the losses of all actions at visited states are seen: lhat(s, a) = l(s, a) / (u(s) + gamma).
+
+    An episode that has only those of the actions taken is one with bandit feedback.
+    """
+
+    feedback: Literal["bandit", "actions", "full"] = "actions"
+
+    def __call__(self, state: Any, episode: CheckedEpisode, k: int) -> FloatArray:
+        """lhat of episode k (from 0), which was played in this state of the learner."""
+        if episode.action_losses is None:
+            return super().__call__(state, episode, k)
+        unseen = episode._replace(losses=np.full_like(episode.losses, np.nan), complete=False)
+        estimate = super().__call__(state, unseen, k)
+        pairs, losses = episode.observed()
+        visits = visited_upper_occupancy(state.set, state.policy, episode.states)
+        weights = np.repeat(visits, episode.action_losses.shape[1])
+        if self.seen is not None:
+            weights *= self.seen[pairs]
+        estimate[pairs] += np.nan_to_num(losses / (weights + self.gamma(k)))
+        return estimate
 
 
 @dataclass(frozen=True)
@@ -103,28 +130,30 @@ def correction(surprise: FloatArray, divisors: FloatArray, gamma: float) -> Floa
 
 @dataclass(frozen=True)
 class Predicted(ImportanceWeights):
-    """lhat = m' l / (u + gamma) + 1{visit} X, with l <= P(visit) <= u at all pairs, and X of :func:`correction`.
+    """lhat = m' l / (u + gamma) + 1{seen} X, with l <= P(seen) <= u at all pairs, and X of :func:`correction`.
 
     m' = min(m, (u + gamma) / max(c eta, 4 gamma)) is the prediction, cut off so that no step is too large.  Whatever m
     is, E exp(2 gamma (lhat - loss)) <= 1 and u E(loss - lhat) <= u - l + 2 gamma (``docs/sharper-parts.md``).  With
     l = u, as where the kernel is known, and gamma = 0 the estimate has no bias.
     """
 
-    #: l and u of all pairs, flat, of a state of the learner.
-    interval: Callable[[Any], tuple[FloatArray, FloatArray]]
+    #: l and u of all pairs, flat, of a state of the learner, and of whether all actions at visited states are seen.
+    interval: Callable[[Any, bool], tuple[FloatArray, FloatArray]]
     gamma: Callable[[int], float]
     #: c eta of episode k, from the state of the learner.
     rate: Callable[[Any, int], float]
+    feedback: Literal["bandit", "actions", "full"] = "bandit"
 
     def __call__(self, state: Any, episode: CheckedEpisode, k: int) -> FloatArray:
         """lhat of episode k (from 0), which was played in this state of the learner."""
-        gamma, (lower, upper) = self.gamma(k), self.interval(state)
+        gamma = self.gamma(k)
+        lower, upper = self.interval(state, episode.action_losses is not None)
         predicted = self._cut_off(state, upper, k)
         divisors = np.maximum(upper + gamma, SMALLEST)
         estimate: FloatArray = predicted * lower / divisors
         require_visits(divisors[episode.pairs], episode)
-        seen = correction(episode.losses - predicted[episode.pairs], divisors[episode.pairs], gamma)
-        estimate[episode.pairs] += np.nan_to_num(seen)
+        pairs, losses = episode.observed()
+        estimate[pairs] += np.nan_to_num(correction(losses - predicted[pairs], divisors[pairs], gamma))
         for late in episode.late:
             then, expected = late.weights.T
             now = np.maximum(then, upper[late.pairs]) + gamma
@@ -141,21 +170,30 @@ class Predicted(ImportanceWeights):
 
     def weights(self, state: Any, states: IntArray, pairs: IntArray, k: int) -> FloatArray:
         """u and m' at the visited pairs, ``(H, 2)``."""
-        _, upper = self.interval(state)
+        _, upper = self.interval(state, False)
         return np.stack([upper[pairs], self._cut_off(state, upper, k)[pairs]], axis=1)
 
 
-def over_set(layers: Layers, exact: bool) -> Callable[[Any], tuple[FloatArray, FloatArray]]:
-    """l and u over the learner's set: the least and greatest, or those of one forward pass."""
+def over_set(
+    layers: Layers, exact: bool, seen: FloatArray | None = None
+) -> Callable[[Any, bool], tuple[FloatArray, FloatArray]]:
+    """Bounds on the probability of seeing the loss of each pair, over the learner's set.
 
-    def interval(state: Any) -> tuple[FloatArray, FloatArray]:
+    They are the least and greatest, or those of one forward pass.  A loss is seen with probability ``seen`` where its
+    pair, or its state if the losses of all actions are shown, is visited.
+    """
+
+    def interval(state: Any, all_actions: bool) -> tuple[FloatArray, FloatArray]:
+        shares = 1.0 if all_actions else state.policy
+        if seen is not None:
+            shares = shares * seen
         low, high = occupancy_intervals(state.set, state.policy, exact)
-        return tuple(state.policy * np.repeat(bound, layers.n_actions) for bound in (low, high))
+        return shares * np.repeat(low, layers.n_actions), shares * np.repeat(high, layers.n_actions)
 
     return interval
 
 
-def own_occupancy(state: Any) -> tuple[FloatArray, FloatArray]:
+def own_occupancy(state: Any, all_actions: bool) -> tuple[FloatArray, FloatArray]:
     """l = u = q, the learner's own occupancy measure: where the kernel is known, that of its policy."""
     q = np.exp(state.step.log_q)
     return q, q
@@ -175,7 +213,7 @@ def require_visits(divisors: FloatArray, episode: CheckedEpisode) -> None:
 class LossTable:
     """lhat is the loss table itself: full information."""
 
-    feedback: Literal["bandit", "full"] = "full"
+    feedback: Literal["bandit", "actions", "full"] = "full"
 
     def __call__(self, state: Any, episode: CheckedEpisode, k: int) -> FloatArray:
         """The table."""

@@ -284,12 +284,12 @@ def forecast_of(predictor: Any, layers: Layers) -> Forecast | None:
 
 
 def with_losses(predictions: Any, episode: CheckedEpisode) -> Any:
-    """Predictions after the losses of an episode: of all pairs, or of visited ones, and those that came late."""
+    """Predictions after the losses of an episode: of all pairs, or those that were seen, and those that came late."""
     for late in episode.late:
         predictions = predictions.add(late.pairs, late.losses, late=True)
     if episode.loss_table is not None:
         return predictions.add(np.arange(episode.loss_table.size), episode.loss_table)
-    return predictions.add(episode.pairs, episode.losses)
+    return predictions.add(*episode.observed())
 
 
 @kernel

@@ -1,13 +1,13 @@
 """Lemmas as checks: both sides computed on simulated data, each with a control that must fail.
 
-They are the paper's, and those of docs/strong-learners.md.  :func:`verify` runs them all.  Where a printed statement is
-false the check is of the corrected one, and the result carries a counterexample to the printed one;
-:func:`refutations` gives those that belong to no check.
+They are the paper's, and those of docs/strong-learners.md and docs/sharper-parts.md.  :func:`verify` runs them all.
+Where a printed statement is false the check is of the corrected one, and the result carries a counterexample to the
+printed one; :func:`refutations` gives those that belong to no check.
 """
 
 from __future__ import annotations
 
-from advmdp.theory.lemmas import concentration, coverage, geometry, potential, runs, strong
+from advmdp.theory.lemmas import concentration, coverage, geometry, potential, runs, sharp, strong
 from advmdp.theory.lemmas.base import Check, CheckResult, Refutation
 from advmdp.theory.lemmas.printed import refutations
 
@@ -21,6 +21,7 @@ CHECKS: tuple[Check, ...] = (
     *geometry.CHECKS,
     *runs.CHECKS,
     *strong.CHECKS,
+    *sharp.CHECKS,
 )
 
 
