@@ -121,7 +121,7 @@ class RepsLearner(Learner):
     options: Any
     _eta: float | None = None
     #: gamma of episode k, from 0.
-    gamma_of: Callable[[int], float] = staticmethod(lambda k: 0.0)
+    gamma_of: Callable[[int], float]
 
     @property
     def step_size(self) -> float:

@@ -183,7 +183,7 @@ def occupancy_intervals(confidence_set: ConfidenceSet, policy: Floats, exact: bo
     --------
     >>> from advmdp.confidence import BoxSet
     >>> boxes = BoxSet([[[[0.2, 0.5]]], [[[1.0]], [[1.0]]]], [[[[0.4, 0.9]]], [[[1.0]], [[1.0]]]])
-    >>> [bound.tolist() for bound in occupancy_intervals(boxes, np.ones(3))]
+    >>> [bound.round(3).tolist() for bound in occupancy_intervals(boxes, np.ones(3))]
     [[1.0, 0.2, 0.6], [1.0, 0.4, 0.8]]
     """
     sizes = confidence_set.layer_sizes

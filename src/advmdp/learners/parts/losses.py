@@ -53,8 +53,8 @@ class UpperOccupancy(ImportanceWeights):
     """lhat(s, a) = l(s, a) / (u(s, a) + gamma), u(s, a) = pi(a | s) max over the set of q^{P, pi}(s): equation (11).
 
     It is optimistic: u is at least the true probability of a visit while the truth is in the set.  ``gamma(k)`` is the
-    implicit exploration of episode k (from 0).  With ``seen``, the probability of seeing the loss of each visited pair,
-    the weight is that of seeing it.
+    implicit exploration of episode k (from 0).  With ``seen``, the probability of seeing the loss of each pair that is
+    visited (flat), the weight is that of seeing it.
     """
 
     gamma: Callable[[int], float]
@@ -119,7 +119,7 @@ class OwnOccupancy(ImportanceWeights):
 
 
 def correction(surprise: FloatArray, divisors: FloatArray, gamma: float) -> FloatArray:
-    """X, what a loss that was seen adds to what was predicted, from r = l - m': NaN where r is.
+    """X, what a loss that was seen adds to what was predicted, from r = l - m', of any shape: NaN where r is.
 
     X = r / (u + gamma) for r >= 0, otherwise -Y (1 + 2 gamma Y) with Y = -r / (u + gamma): that much more, so that
     E exp(2 gamma X) is what it would be without the convexity of the exponential function.
@@ -177,7 +177,7 @@ class Predicted(ImportanceWeights):
 def over_set(
     layers: Layers, exact: bool, seen: FloatArray | None = None
 ) -> Callable[[Any, bool], tuple[FloatArray, FloatArray]]:
-    """Bounds on the probability of seeing the loss of each pair, over the learner's set.
+    """Bounds on the probability of seeing the loss of each pair, flat, over the learner's set.
 
     They are the least and greatest, or those of one forward pass.  A loss is seen with probability ``seen`` where its
     pair, or its state if the losses of all actions are shown, is visited.
@@ -194,13 +194,13 @@ def over_set(
 
 
 def own_occupancy(state: Any, all_actions: bool) -> tuple[FloatArray, FloatArray]:
-    """l = u = q, the learner's own occupancy measure: where the kernel is known, that of its policy."""
+    """l = u = q, the learner's own occupancy measure, flat: where the kernel is known, that of its policy."""
     q = np.exp(state.step.log_q)
     return q, q
 
 
 def require_visits(divisors: FloatArray, episode: CheckedEpisode) -> None:
-    """Raise InvalidEpisodeError where a visited pair was impossible, but for rounding."""
+    """Raise InvalidEpisodeError where a visited pair was impossible, but for rounding: of divisors ``(H,)``."""
     if (divisors <= SMALLEST).any():
         h = int(divisors.argmin())
         raise InvalidEpisodeError(

@@ -154,6 +154,7 @@ class Ridge:
     See :func:`ridge`.
     """
 
+    #: A table ``(S_h, A, p)`` for each layer.
     features: tuple[FloatArray, ...]
     forgetting: float = 1.0
 
