@@ -22,7 +22,7 @@ class SharpReference:
         self.sets = Reference(model, shared=shared)
         self.A, self.H, self.S = model.n_actions, model.horizon, sum(model.layer_sizes)
         self.n = (self.S - 1) * self.A
-        self.D = self.H * log(self.A)
+        self.D = 4.0 * self.H * log(self.A)
         self.Delta = self.D / min(sqrt(self.D / self.n), 1.0 / self.H)
         self.pi = self.first = self.sets.uniform
         self.m, self.N = self.sets.tables(0.0), self.sets.tables(0.0)

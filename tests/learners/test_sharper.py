@@ -400,7 +400,7 @@ def test_its_constants():
     learner = make_learner("vlsuob-reps-sharp", WORLD)
     n, S, A, H = LAYERS.n_pairs, LAYERS.n_states, 3, LAYERS.horizon
     assert learner.exploration == constants.anytime_exploration(n, S, A, H, 1, 0.05)
-    assert learner.step_size == pytest.approx(min(np.sqrt(H * np.log(A) / n), 1.0 / H))
+    assert learner.step_size == pytest.approx(min(np.sqrt(4.0 * H * np.log(A) / n), 1.0 / H))
     with pytest.raises(InvalidSpecError, match="a fixed step needs a number of episodes"):
         make_learner("vlsuob-reps-sharp", WORLD, step="fixed")
 

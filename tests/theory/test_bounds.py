@@ -335,10 +335,10 @@ def test_the_sharp_learner_by_hand():
     W = S * (4 * beta * sqrt(2 * H * S * K * growth) + 4 * (H - 1) + 8 * (H - 1) * L)
     lagged = S * (4 * beta * sqrt(4 * H * S * K * growth) + 8 * (H - 1) + 8 * (H - 1) * L)
     kappa = (exp(2.5) - 3.5) / 6.25
-    largest, first = 17 / 8 * 2.5 * kappa * H, D / min(sqrt(D / n), 1 / H)
+    largest, first = 17 / 8 * 2.5 * kappa * H, 4 * D / min(sqrt(4 * D / n), 1 / H)
     V = 2 * H * K + 27 / 8 * (n * K + H * L / (2 * gamma))
     by_hand = {
-        "REGRET": largest + 2 * sqrt((first - largest / 2) ** 2 + 2 * kappa * D * H * V) - first,
+        "REGRET": 1.25 * (largest / 2 + sqrt((first - largest / 2) ** 2 + 8 * kappa * D * H * V)) - first,
         "WIDTHS": 25 / 8 * W + lagged,
         "EXPLORATION": 4 * n * gamma * K,
         "NOISE": 17 / 8 * H * sqrt(K * log(1 / zeta) / 2),

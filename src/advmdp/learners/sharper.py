@@ -20,7 +20,7 @@ from advmdp.learners.reps import Parts, RepsLearner
 def chosen_rate(learner: RepsLearner, eta: float, gamma: float, span: float, largest: float = 1.0) -> Rate:
     """eta, and gamma put in force: the options, or these.
 
-    With ``step="adaptive"`` both need no number of episodes: D = ``span``, and eta is at most ``largest``.
+    With ``step="adaptive"`` both need no number of episodes: ``span`` is at least D, and eta at most ``largest``.
     """
     o = learner.options
     if o.step == "fixed":
@@ -53,7 +53,8 @@ def mixture_parts(learner: RepsLearner, estimator: Any, sets: Any, start: FloatA
     if o.entropy == "conditional":
         eta = constants.conditional_step(n, most_actions, K)
         gamma = constants.conditional_exploration(n, S, A, H, K, o.zeta)
-        rate, reach = chosen_rate(learner, eta, gamma, H * log(most_actions), 1.0 / H), float(H)
+        span = constants.CONDITIONAL_SPAN * H * log(most_actions)
+        rate, reach = chosen_rate(learner, eta, gamma, span, 1.0 / H), float(H)
         step = ConditionalDescent(learner._problem, rate, start)
     else:
         tuned = constants.theorem_1(S, A, H, K, o.zeta)

@@ -32,6 +32,9 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
+#: So many values are sorted by insertion.
+FEW = 48
+
 
 @overload
 def upper_occupancy(confidence_set: ConfidenceSet, policy: Sequence[Floats], targets: None = None) -> list[Floats]: ...
@@ -278,6 +281,8 @@ def forward_intervals(
     least = np.empty((widest, widest))  # of each next state, from each state of a layer
     most = np.empty((widest, widest))
     hull = np.empty(4 * widest)
+    order = np.empty(widest, dtype=np.int64)
+    another = np.empty(widest, dtype=np.int64)
     low[0] = 1.0
     high[0] = 1.0
     state = 0
@@ -302,8 +307,14 @@ def forward_intervals(
         least_sum = 0.0
         most_sum = 0.0
         for t in range(m):
-            low[state + t] = -largest_mean(here_low, here_high, least[t, :n], np.argsort(least[t, :n]))
-            high[state + t] = min(1.0, largest_mean(here_low, here_high, most[t, :n], np.argsort(most[t, :n])))
+            if n <= FEW:
+                insertion_sort(least[t, :n], order)
+                insertion_sort(most[t, :n], another)
+            else:
+                order[:n] = np.argsort(least[t, :n])
+                another[:n] = np.argsort(most[t, :n])
+            low[state + t] = -largest_mean(here_low, here_high, least[t, :n], order)
+            high[state + t] = min(1.0, largest_mean(here_low, here_high, most[t, :n], another))
             least_sum += low[state + t]
             most_sum += high[state + t]
         for t in range(m):  # the others of the layer have the rest
@@ -315,6 +326,17 @@ def forward_intervals(
 
 
 @inner_kernel
+def insertion_sort(values: Floats, order: Integers) -> None:
+    """Indices of the values, the least first."""
+    for i in range(values.size):
+        j = i
+        while j > 0 and values[order[j - 1]] > values[i]:
+            order[j] = order[j - 1]
+            j -= 1
+        order[j] = i
+
+
+@inner_kernel
 def largest_mean(low: Floats, high: Floats, values: Floats, order: Integers) -> float:
     """max of sum d values over low <= d <= high with sum d = 1; ``order`` sorts the values."""
     left = 1.0
@@ -322,7 +344,7 @@ def largest_mean(low: Floats, high: Floats, values: Floats, order: Integers) -> 
     for s in range(low.size):
         left -= low[s]
         total += low[s] * values[s]
-    for i in range(order.size - 1, -1, -1):
+    for i in range(low.size - 1, -1, -1):
         s = order[i]
         more = min(max(left, 0.0), high[s] - low[s])
         total += more * values[s]

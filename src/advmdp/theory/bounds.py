@@ -367,9 +367,10 @@ KAPPA, SLOPE = (exp(2.5) - 3.5) / 6.25, (exp(2.5) - 3.5) / 2.5
 CORRECTION = 1.125
 
 
-def adaptive_regret(D: float, first: float, largest: float, squares: float) -> float:
-    """2 Delta_K - Delta_0, for gaps of at most ``largest`` and (eta_k / 2) times terms that sum to ``squares``."""
-    return largest + 2.0 * sqrt((first - 0.5 * largest) ** 2 + D * squares) - first
+def adaptive_regret(D: float, span: float, first: float, largest: float, squares: float) -> float:
+    """D / eta_{K+1} + Delta_K - Delta_0 with eta = span / Delta, for gaps of at most ``largest`` and (eta_k / 2) times
+    terms that sum to ``squares``."""
+    return (1.0 + D / span) * (0.5 * largest + sqrt((first - 0.5 * largest) ** 2 + span * squares)) - first
 
 
 def _sharp(
@@ -380,10 +381,11 @@ def _sharp(
     gamma = constants.anytime_exploration(n, S, A, H, K, zeta)
     width, before = (expected_width(sum_of, H, zeta, layers=H - 1) for sum_of in (visited, lagged))
     squares = 2.0 * H * K + 3.0 * CORRECTION * second_moment(n, H, K, gamma, zeta)
-    first = D / constants.first_step(D, n, 1.0 / H)
+    span = constants.CONDITIONAL_SPAN * D
+    first = span / constants.first_step(span, n, 1.0 / H)
     widths = (2.0 + CORRECTION) * width + before
     return (
-        ("REGRET", adaptive_regret(D, first, SLOPE * (1.0 + CORRECTION) * H, 2.0 * KAPPA * H * squares)),
+        ("REGRET", adaptive_regret(D, span, first, SLOPE * (1.0 + CORRECTION) * H, 2.0 * KAPPA * H * squares)),
         ("WIDTHS", 2.0 * occupancy_difference(widths, S)),
         ("EXPLORATION", 4.0 * n * gamma * K),
         ("NOISE", (1.0 + CORRECTION) * H * sqrt(0.5 * K * log(1.0 / zeta))),

@@ -5,7 +5,7 @@ Where a step stands is a :class:`Descent` (or :class:`BankDescent`); ``start`` g
 *Hints.*  With predictions m_k the estimate that a step is given is y_k = lhat_k - m_k, and the hint m_{k+1}: it moves
 by y_k + m_{k+1}.  The hints telescope, and what makes a step unstable is y_k alone.
 
-*Adaptive step sizes.*  With eta_{k+1} = D / Delta_k and rho = eta_{k+1} / eta_k the step begins at
+*Adaptive step sizes.*  With eta_{k+1} ~ 1 / Delta_k and rho = eta_{k+1} / eta_k the step begins at
 q_k^rho q_1^(1 - rho), and Delta grows by the gap of each step: see :class:`Adaptive`.
 """
 
@@ -42,14 +42,13 @@ START_SHARE = 0.1
 
 @dataclass(frozen=True)
 class Adaptive:
-    """Step sizes eta_k = D / Delta_{k-1} that need no number of episodes: Delta is Delta_0 and the gaps of all steps.
+    """Step sizes eta_k = span / Delta_{k-1} that need no number of episodes: Delta is Delta_0 and all gaps of steps.
 
     The gap of a step, delta = sup_q <q_k - q, y> - D(q || q_k) / eta_k, is what the step can lose by its size; then the
-    regret for the estimates is at most D(q* || q_1) / eta_{K+1} + sum delta, that is 2 Delta_K - Delta_0 where D is
-    what D(q* || q_1) can be (``docs/sharper-parts.md``).
+    regret for the estimates is at most D(q* || q_1) / eta_{K+1} + sum delta, and so 2 Delta_K - Delta_0 where
+    D(q* || q_1) is at most the span (``docs/sharper-parts.md``).
     """
 
-    #: D.
     span: float
     #: Delta_0.
     first: float
