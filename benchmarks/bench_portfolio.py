@@ -120,7 +120,7 @@ class Mixture(Portfolio):
             self._equal,
             state.base,
             kernel,
-            with_losses(state.predictions, episode),
+            with_losses(state.predictions, episode, self._layers),
             learners,
             state.k + 1,
         )

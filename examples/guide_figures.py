@@ -1,4 +1,4 @@
-"""The figures and tables of the two worked cases in docs/guides, from the code that is printed there.
+"""The figures and tables of the worked cases in docs/guides, from the code that is printed there.
 
     python examples/guide_figures.py docs/guides
 
@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 from scipy.stats import poisson, t
 
 import advmdp
-from advmdp.occupancy import best_policy, expected_loss, uniform_policy
+from advmdp.occupancy import best_policy, expected_loss
 from advmdp.registry import learners
 
 PAGES = Path(__file__).resolve().parents[1] / "docs" / "guides"
@@ -38,10 +38,14 @@ COLOURS = {
     "portfolio": "#e69f00",
     "plan of the first day": "#8c564b",
     "shortest roads": "#8c564b",
+    "rule by hand": "#8c564b",
+    "portfolio, told the rule": "#009e73",
 }
 #: Learners of the two cases.
 BAKERS = ("uob-reps", "vlsuob-reps-tight", "vlsuob-reps-bank", "planner", "portfolio")
 DRIVERS = ("vlsuob-reps-tight", "vlsuob-reps-anytime", "planner", "portfolio")
+#: Who decides in the other two; a learner that is told of the rule has it behind a comma.
+OPERATORS = ("uniform", "rule by hand", "planner", "portfolio", "portfolio, told the rule")
 
 
 def case(name: str) -> dict[str, Any]:
@@ -62,18 +66,16 @@ def case(name: str) -> dict[str, Any]:
 
 
 def expected_costs(bakery: dict[str, Any], shift: int, weights: np.ndarray) -> list[np.ndarray]:
-    """Mean cost of every pair in a shift, if hours are quiet, usual and busy with these weights."""
+    """Mean loss of every pair in a shift, if hours are quiet, usual and busy with these weights."""
     came = np.arange(25)
     kinds = np.array([poisson.pmf(came, mean) for mean in bakery["DEMAND"].values()])
-    tables = []
-    for hour, row in enumerate(weights):
-        stocks = range(1 if hour == 0 else bakery["SHELF"] + 1)
-        costs = [
-            [[bakery["cost"](shift, stock, trays, n) for n in came] for trays in range(bakery["OVEN"] + 1)]
-            for stock in stocks
-        ]
-        tables.append(np.array(costs) @ (row @ kinds))
-    return tables
+    most = bakery["process"].cost_range[1]
+
+    def cost(hour: int, stock: int, baked: int) -> float:
+        euros = [min(bakery["cost"](shift, stock, baked, n), most) for n in came]
+        return float(weights[hour] @ kinds @ euros)
+
+    return bakery["process"].losses(cost)
 
 
 def inventory(
@@ -83,38 +85,43 @@ def inventory(
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Expected cost of every shift by way of running the shop (a row per seed), and log e-values of the model."""
     bakery = case("inventory")
-    truth = np.array(bakery["WEIGHTS"])
-    world = advmdp.LinearMixtureMDP.from_kernels(bakery["models"], truth)
+    truth, process = np.array(bakery["WEIGHTS"]), bakery["process"]
+    world = process.mdp(truth)
+    euros = process.cost_range[1]  # a loss is a share of this
     regimes = [expected_costs(bakery, shift, truth) for shift in (0, 500)]
     later = np.arange(shifts) >= 500
 
-    def fixed(policy: list[np.ndarray]) -> np.ndarray:
-        costs = [expected_loss(world, policy, tables) for tables in regimes]
+    def fixed(policy: Sequence[np.ndarray]) -> np.ndarray:
+        costs = [euros * expected_loss(world, policy, tables) for tables in regimes]
         return np.where(later, costs[1], costs[0])[None]
 
     equal = np.full_like(truth, 1.0 / truth.shape[1])
-    believed = advmdp.LinearMixtureMDP.from_kernels(bakery["models"], equal)
-    plan, _ = best_policy(believed, expected_costs(bakery, 0, equal))
+    plan, _ = best_policy(process.mdp(equal), expected_costs(bakery, 0, equal))
     total = [a * (~later).sum() + b * later.sum() for a, b in zip(*regimes, strict=True)]
     costs = {
-        "uniform": fixed(uniform_policy(world.layer_sizes, world.n_actions)),
+        "uniform": fixed(world.layers.split(world.layers.uniform_policy)),
         "plan of the first day": fixed(plan),
         "best fixed policy": fixed(best_policy(world, total)[0]),
     }
+
+    def baker(name: str, seed: int = 0, episodes: int = shifts) -> Any:
+        options = {"episodes": episodes} if learners.get(name).needs_episodes else {}
+        return advmdp.Agent(process, name, seed=seed, clip=True, **options)
+
     for name in names:
         costs[name] = np.empty((seeds, shifts))
         for seed in range(seeds):
-            learner = advmdp.make_learner(name, bakery["model"], shifts, seed=seed)
+            agent = baker(name, seed)
             for k in range(shifts):
-                costs[name][seed, k] = expected_loss(world, learner.policy, regimes[int(later[k])])
-                bakery["operate"](learner, k + 1, seed)
+                costs[name][seed, k] = euros * expected_loss(world, agent.learner.policy, regimes[int(later[k])])
+                bakery["operate"](agent, k + 1, seed)
     evidence = {"a mixture": np.empty(0), "with the coach": np.empty(0)}
     for name in evidence:
-        learner = advmdp.make_learner("vlsuob-reps-tight", bakery["model"], 1500)
+        agent = baker("vlsuob-reps-tight", episodes=1500)
         values = []
         for k in range(10, min(400, shifts) + 1, 10):
-            bakery["operate"](learner, k, coach=name == "with the coach")
-            values.append([k, learner.misspecification().log_e_total])
+            bakery["operate"](agent, k, coach=name == "with the coach")
+            values.append([k, agent.learner.misspecification().log_e_total])
         evidence[name] = np.array(values).T
     return costs, evidence
 
@@ -157,6 +164,56 @@ def routing(
                 if name == "vlsuob-reps-anytime" and seed == 0:
                     gaps.append(learner.last_step.gap)
     return minutes, np.array(gaps)
+
+
+# ------------------------------------------------------------------- processes of one's own
+
+
+def own_process(
+    name: str,
+    length: int = 1500,
+    seeds: int = 5,
+    ways: Sequence[str] = OPERATORS,
+) -> dict[str, np.ndarray]:
+    """Cost of every episode of a page with a process, a rule and ``operate``, by who decides (a row per seed)."""
+    page = case(name)
+    costs = {}
+    for way in ways:
+        learner, options = way.split(",")[0], {"baseline": page["by_hand"]} if "," in way else {}
+        rows = []
+        for seed in range(seeds):
+            by_hand = way == "rule by hand"
+            agent = Rule(page["by_hand"]) if by_hand else advmdp.Agent(page["process"], learner, seed=seed, **options)
+            rows.append(page["operate"](agent, length, seed))
+        costs[way] = np.array(rows)
+    return costs
+
+
+class Rule:
+    """Decides by a function of step and state, and learns nothing: what an agent is compared with."""
+
+    def __init__(self, function: Any) -> None:
+        self.function, self.step = function, 0
+
+    def begin(self) -> Rule:
+        self.step = 0
+        return self
+
+    def act(self, state: Any) -> Any:
+        self.step += 1
+        return self.function(self.step - 1, state)
+
+    def cost(self, value: Any = None) -> None: ...
+
+    costs = end = cost
+
+
+def own_figure(costs: dict[str, np.ndarray], episode: str, title: str) -> Figure:
+    figure = Figure(figsize=(7.5, 3.8), layout="constrained")
+    axes = figure.subplots()
+    draw_over_time(axes, costs, window=50)
+    axes.set(xlabel=episode, ylabel=f"euros per {episode}, mean of 50", title=title)
+    return figure
 
 
 # -------------------------------------------------------------------------------------- output
@@ -208,7 +265,7 @@ def inventory_figure(costs: dict[str, np.ndarray], evidence: dict[str, np.ndarra
     figure = Figure(figsize=(9.5, 3.8), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=[3, 2])
     draw_over_time(left, costs, window=50)
-    left.set(xlabel="shift", ylabel="expected cost per shift, mean of 50")
+    left.set(xlabel="shift", ylabel="expected euros per shift, mean of 50")
     left.set_title("flour and disposal become dear at 500")
     for (name, (shifts, values)), colour in zip(evidence.items(), ("#0072b2", "#d55e00"), strict=True):
         right.plot(shifts, values, color=colour, label=name)
@@ -236,12 +293,20 @@ def routing_figure(minutes: dict[str, np.ndarray], gaps: np.ndarray) -> Figure:
 
 
 def main(folder: str, length: int = 1500, seeds: int = 5) -> dict[str, str]:
-    """Write both figures; the tables."""
+    """Write all figures; the tables."""
     costs, evidence = inventory(length, seeds)
     save(inventory_figure(costs, evidence), Path(folder) / "inventory.svg")
     minutes, gaps = routing(length, seeds)
     save(routing_figure(minutes, gaps), Path(folder) / "routing.svg")
-    return {"inventory": table(costs, 3), "routing": table(minutes, 1)}
+    nights, days = (own_process(name, length, seeds) for name in ("spot-machines", "battery"))
+    save(own_figure(nights, "night", "the dear hours move at 600"), Path(folder) / "spot-machines.svg")
+    save(own_figure(days, "day", "the evening peak drifts with the season"), Path(folder) / "battery.svg")
+    return {
+        "inventory": table(costs, 2),
+        "routing": table(minutes, 1),
+        "spot-machines": table(nights, 2),
+        "battery": table(days, 0),
+    }
 
 
 if __name__ == "__main__":

@@ -347,6 +347,17 @@ def test_duplicating_an_available_action_gives_the_same_value(kind):
     assert other.value == pytest.approx(step.value, abs=1e-7)
 
 
+def test_an_empty_row_set_of_an_unavailable_action_does_no_harm():
+    lower, upper = [np.zeros((1, 2, 2)), np.ones((2, 2, 1))], [np.ones((1, 2, 2)), np.ones((2, 2, 1))]
+    upper[0][0, 1] = 0.0  # no distribution is below
+    q, loss = [np.array([[1.0, 0.0]]), np.full((2, 2), 0.25)], [np.ones((1, 2)), np.zeros((2, 2))]
+    masks = [[[True, False]], np.ones((2, 2))]
+    step = mirror_descent_step(BoxSet(lower, upper), q, loss, 1.0, available=masks)
+    assert step.q[0].tolist() == [[1.0, 0.0]]
+    with pytest.raises(InvalidMDPError, match="empty pairs, the first at layer 0, state 0, action 1"):
+        mirror_descent_step(BoxSet(lower, upper), [np.full((1, 2), 0.5), q[1]], loss, 1.0)
+
+
 @pytest.mark.parametrize("kind", ["known", "box", "l1", "ellipsoid"])
 def test_occupancy_bounds_see_available_actions_only(kind):
     """The rows of unavailable pairs change nothing: neither the bounds nor the conditional step."""

@@ -252,6 +252,17 @@ def test_verify_prints_a_verdict_for_every_lemma():
     assert "Counterexample" in result.output
 
 
+def test_verify_names_a_check_that_raises_and_goes_on(monkeypatch):
+    def raises(rng, trials):
+        raise RuntimeError("no step")
+
+    monkeypatch.setattr(lemmas, "CHECKS", (replace(lemmas.CHECKS[0], ratios=raises), lemmas.CHECKS[1]))
+    result = invoke("verify", "--quick")
+    assert result.exit_code == 1
+    assert "(raised RuntimeError)" in " ".join(result.output.split())
+    assert "1 checks in" in result.output
+
+
 def test_verify_fails_when_a_lemma_does(monkeypatch):
     broken = replace(lemmas.CHECKS[0], ratios=lemmas.CHECKS[0].control_ratios)
     monkeypatch.setattr(lemmas, "CHECKS", (broken,))

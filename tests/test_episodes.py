@@ -5,7 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from advmdp import Episode, InvalidEpisodeError, InvalidMDPError, make_world, occupancy, play
+from advmdp import (
+    Episode,
+    InvalidEpisodeError,
+    InvalidMDPError,
+    TabularModel,
+    make_learner,
+    make_world,
+    occupancy,
+    play,
+)
 from advmdp.episodes import check_episode
 
 WORLD = make_world("random-mixture", layer_sizes=(1, 3, 2, 1), n_actions=2, dim=2)
@@ -116,3 +125,31 @@ def test_full_information_needs_a_table_that_agrees():
     np.testing.assert_array_equal(check(LOSSES, observed).loss_table[:2], LOSSES[0].ravel())
     with pytest.raises(InvalidEpisodeError, match=r"layer 0, state 0, action 0: loss 7\.0 is outside"):
         check([[[7.0, 0.9]], *LOSSES[1:]], observed)
+
+
+@pytest.mark.parametrize(
+    ("every", "message"),
+    [
+        ([[0.1, 0.2]], r"action_losses has shape \(1, 2\), should be \(2, 2\)"),
+        ([[0.1, 0.2], [0.3]], "action_losses"),
+        ([[0.1, 1.2], [0.3, 0.4]], "action_losses, layer 0, state 0, action 1: loss 1.2 is not a number in"),
+        ([[0.1, 0.2], [0.3, 0.4]], "layer 1, state 1, action 1: action_losses has 0.4, but the observed loss is 0.5"),
+        ("high", "action_losses"),
+    ],
+)
+def test_losses_of_all_actions_that_make_no_sense_are_refused(every, message):
+    learner = make_learner("planner", TabularModel((1, 2, 1), 2), feedback="actions")
+    with pytest.raises(InvalidEpisodeError, match=message):
+        learner.update(Episode([0, 1], [0, 1], [0.1, 0.5], action_losses=every))
+    assert learner.episodes_seen == 0
+
+
+def test_a_loss_is_known_if_it_stands_among_those_of_all_actions():
+    layers = TabularModel((1, 2, 1), 2, [[[True, False]], np.ones((2, 2))]).layers
+    checked = check_episode(
+        Episode([0, 1], [0, 1], [np.nan, None], action_losses=[[0.2, 7.0], [0.3, np.nan]]), layers
+    )  # fmt: skip
+    assert checked.losses.tolist() == pytest.approx([0.2, np.nan], nan_ok=True)
+    assert checked.later.tolist() == [False, True]
+    pairs, losses = checked.seen(layers)
+    assert (pairs.tolist(), losses.tolist()) == ([0, 4], [0.2, 0.3])  # an unavailable action costs nothing

@@ -51,7 +51,7 @@ def test_the_pictures_of_the_documentation_are_those_of_the_gallery_and_small(tm
 
 def test_the_cases_of_the_guides_can_be_drawn_from_their_pages(tmp_path):
     tables = example("guide_figures").main(tmp_path, length=60, seeds=2)
-    assert list(tables) == ["inventory", "routing"]
+    assert list(tables) == ["inventory", "routing", "spot-machines", "battery"]
     for name in tables:
         assert (tmp_path / f"{name}.svg").read_text(encoding="utf-8").startswith("<?xml")
         assert (EXAMPLES.parent / "docs" / "guides" / f"{name}.svg").stat().st_size < 150_000
@@ -62,7 +62,14 @@ def test_the_tables_of_the_guides_are_those_that_the_script_prints():
     script = example("guide_figures")
     costs, _ = script.inventory(1500, names=())
     minutes, _ = script.routing(1500, ways=("uniform", "shortest roads"))
-    for name, printed in {"inventory": script.table(costs, 3), "routing": script.table(minutes, 1)}.items():
+    nothing = ("uniform", "rule by hand")
+    printed_tables = {
+        "inventory": script.table(costs, 2),
+        "routing": script.table(minutes, 1),
+        "spot-machines": script.table(script.own_process("spot-machines", ways=nothing), 2),
+        "battery": script.table(script.own_process("battery", ways=nothing), 0),
+    }
+    for name, printed in printed_tables.items():
         page = (EXAMPLES.parent / "docs" / "guides" / f"{name}.md").read_text(encoding="utf-8")
         for line in printed.splitlines():
             assert line in page

@@ -20,6 +20,7 @@ PACKAGES = (
     "advmdp.confidence",
     "advmdp.experiments",
     "advmdp.learners",
+    "advmdp.process",
     "advmdp.report",
     "advmdp.solvers",
     "advmdp.theory.lemmas",

@@ -166,3 +166,31 @@ def test_pickled_objects_are_refused(tmp_path):
     forged(tmp_path / "t.npz", npy({"descr": "|O", "fortran_order": False, "shape": (1,)}, b"12345678"))
     with pytest.raises(CorruptCheckpointError, match="array of type object"):
         storage.read(tmp_path / "t.npz", "thing")
+
+
+def test_a_symbolic_link_stays_one_and_its_file_is_replaced(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    real, link = tmp_path / "elsewhere" / "real.npz", tmp_path / "link.npz"
+    link.symlink_to(real)  # which is not there yet
+    for value in (1, 2):
+        storage.write(link, "k", {"a": value})
+        assert link.is_symlink()
+        assert storage.read(real, "k") == {"a": value}
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["elsewhere", "link.npz", "real.npz"]
+
+
+def test_a_link_that_leads_to_itself_is_an_error(tmp_path):
+    (tmp_path / "a").symlink_to(tmp_path / "b")
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    with pytest.raises(OSError, match="symbolic links"):
+        storage.write(tmp_path / "a", "k", {})
+    assert (tmp_path / "a").is_symlink()
+
+
+def test_a_link_in_a_directory_of_results_leads_nowhere(tmp_path):
+    """Somebody else may have put it there: what it leads to is none of ours."""
+    (tmp_path / "precious").write_text("mine")
+    (tmp_path / "link").symlink_to(tmp_path / "precious")
+    storage.replace(tmp_path / "link", b"results")
+    assert (tmp_path / "precious").read_text() == "mine"
+    assert (tmp_path / "link").read_bytes() == b"results"

@@ -31,11 +31,15 @@ from advmdp.worlds import make_world
 
 if TYPE_CHECKING:
     from advmdp.experiments import RunResult, run
-else:  # these need pandas, pyarrow and more
+    from advmdp.process import Agent, Process, load_agent
+else:  # these need pandas, pyarrow and more, or are not everybody's
     __getattr__ = lazy(
         __name__,
+        Agent="advmdp.process",
+        Process="advmdp.process",
         RunResult="advmdp.experiments.runner",
         experiments="advmdp.experiments",
+        load_agent="advmdp.process",
         run="advmdp.experiments.runner",
         theory="advmdp.theory",
     )
@@ -44,6 +48,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Adversary",
+    "Agent",
     "ConcurrentUseError",
     "CorruptCheckpointError",
     "Episode",
@@ -54,6 +59,7 @@ __all__ = [
     "Learner",
     "LinearMixtureMDP",
     "LinearMixtureModel",
+    "Process",
     "RunResult",
     "Scene",
     "SolverError",
@@ -61,6 +67,7 @@ __all__ = [
     "TabularModel",
     "confidence",
     "errors",
+    "load_agent",
     "load_learner",
     "load_mdp",
     "make_adversary",

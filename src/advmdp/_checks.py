@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -46,3 +51,45 @@ def float_array(value: Any, what: str, error: type[ValueError]) -> NDArray[np.fl
     if array.dtype.kind not in "fiub":
         raise error(f"{what} is not an array of numbers: its type is {array.dtype}")
     return array.astype(np.float64, copy=False)
+
+
+def numbers(
+    value: Any,
+    what: str,
+    shape: tuple[int, ...],
+    low: float = -np.inf,
+    high: float = np.inf,
+    error: type[ValueError] = ValueError,
+) -> NDArray[np.float64]:
+    """A private copy of an array (out of a file, say) of that shape, finite, with entries in [low, high]."""
+    array = float_array(value, what, error)
+    if array.shape != shape or not (np.isfinite(array) & (array >= low) & (array <= high)).all():
+        raise error(f"{what} of shape {array.shape} should be finite, of shape {shape}, in [{low:g}, {high:g}]")
+    return np.array(array)
+
+
+def kernels_fit_in_memory(entries: int, dim: int, what: str, error: type[ValueError]) -> None:
+    """The same for a mixture of ``dim`` kernels with so many entries each: kernels, features, and copies for checks."""
+    fits_in_memory(8 * entries * (3 * dim + 2), what, error)
+
+
+def fits_in_memory(size: int, what: str, error: type[ValueError]) -> None:
+    """Refuse what would take more bytes than there are, before the system ends the process that asks for them."""
+    if size > memory():
+        raise error(f"{what} would take {size / 2**30:,.1f} GiB of memory, there are {memory() / 2**30:,.1f} GiB")
+
+
+#: Bytes that a layer takes at least, in lists, shapes and names.
+LAYER = 2000
+
+
+@cache
+def memory() -> int:
+    """Bytes that this process may have: those of the machine, or of the container that it runs in."""
+    limits = []
+    with suppress(AttributeError, ValueError, OSError):  # not on every system
+        limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        with suppress(OSError, ValueError):  # "max": no limit
+            limits.append(int(Path(limit).read_text()))
+    return min(limits, default=sys.maxsize)

@@ -55,7 +55,12 @@ class Ledger(NamedTuple):
         still = missing & (False if later is None else later)
         whole = np.where(missing, given, episode.losses)
         complete = not np.isnan(whole).any()
-        now = episode._replace(losses=whole, complete=complete, later=still if still.any() else None)
+        every = episode.action_losses
+        if every is not None:
+            every = every.copy()
+            every[np.arange(whole.size), episode.actions] = whole
+        later = still if still.any() else None
+        now = episode._replace(losses=whole, action_losses=every, complete=complete, later=later)
         changed = record._replace(episode=now)
         rest = tuple(changed if other is record else other for other in self.waiting)
         if now.later is None:
@@ -89,7 +94,7 @@ class Ledger(NamedTuple):
 
 def late_tree(late: LateLosses) -> dict[str, Any]:
     """For a checkpoint."""
-    return {**late._asdict(), "later": None, "actions": None}
+    return {**late._asdict(), "later": None, "actions": None, "action_losses": None}
 
 
 def restored_late(saved: dict[str, Any], layers: Layers) -> LateLosses:
@@ -108,6 +113,7 @@ def _tree(episode: CheckedEpisode, weights: FloatArray) -> dict[str, Any]:
         "actions": episode.actions,
         "pairs": None,
         "losses": episode.losses,
+        "action_losses": episode.action_losses,
         "later": _mask(episode),
         "weights": weights,
     }
@@ -120,7 +126,7 @@ def _restored(saved: dict[str, Any], layers: Layers) -> tuple[CheckedEpisode, Fl
         actions = np.asarray(saved["pairs"]) - layers.pair_offsets[:-1] - states * layers.n_actions
     if saved["later"] is not None:
         losses = [None if wait else loss for wait, loss in zip(saved["later"], losses, strict=True)]
-    episode = check_episode(Episode(states, actions, losses), layers)
+    episode = check_episode(Episode(states, actions, losses, action_losses=saved["action_losses"]), layers)
     weights = np.array(float_array(saved["weights"], "weights", ValueError))
     if weights.shape[:1] != episode.losses.shape or not np.isfinite(weights).all():
         raise ValueError(f"weights of shape {weights.shape}: wrong shape, or entries that are not finite")

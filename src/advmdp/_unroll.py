@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from advmdp._checks import LAYER, fits_in_memory, kernels_fit_in_memory
+from advmdp.errors import InvalidSpecError
+
+#: Bytes of one probable next state, in a dictionary.
+OUTCOME = 100
 #: One step of a process: for a state and an action, the probability of each next state.
 Step = Callable[[Any, int], Mapping[Any, float]]
 
@@ -25,6 +31,7 @@ def unroll(
     weights with which processes are mixed.  Layers with the same states share one array.  ``available`` says which
     actions a state has; of the others the rows are zero.
     """
+    fits_in_memory(horizon * (LAYER + 8 * n_actions * len(steps)), f"a world of {horizon} layers", InvalidSpecError)
     known: dict[Any, list[list[Mapping[Any, float]]]] = {}
 
     def outcomes(state: Any) -> list[list[Mapping[Any, float]]]:
@@ -45,6 +52,9 @@ def unroll(
         }
         layers.append(sorted(reached))
 
+    sizes = {(tuple(here), tuple(there)): len(here) * len(there) for here, there in itertools.pairwise(layers)}
+    what = f"a world with {max(map(len, layers))} states in a layer"
+    kernels_fit_in_memory(n_actions * sum(sizes.values()), len(steps), what, InvalidSpecError)
     built: dict[tuple[tuple[Any, ...], tuple[Any, ...]], list[NDArray[np.float64]]] = {}
     kernels: list[list[NDArray[np.float64]]] = [[] for _ in steps]
     for h in range(horizon - 1):

@@ -88,15 +88,27 @@ class CheckedEpisode(NamedTuple):
     later: NDArray[np.bool_] | None = None
     #: Losses of earlier episodes that have come since the last update.
     late: tuple[LateLosses, ...] = ()
-    #: Losses of all actions at the visited states, ``(H, A)``, NaN where not seen; None where they are not given.
+    #: Losses of all actions at the visited states, ``(H, A)``, NaN where not seen; None if no more than ``losses`` was.
     action_losses: FloatArray | None = None
+    #: The learner's state in which it was played, if that is not the current one: other episodes were told meanwhile.
+    played: Any = None
 
-    def observed(self) -> tuple[IntArray, FloatArray]:
-        """The pairs whose losses were seen, flat, and these: of all actions at visited states where they are given."""
+    def played_in(self, state: Any) -> Any:
+        """The learner's state in which it was played, given the current one."""
+        return state if self.played is None else self.played
+
+    def seen(self, layers: Layers) -> tuple[IntArray, FloatArray]:
+        """All pairs whose losses were told, flat, and these losses; NaN where one of the visited ones was not."""
+        if self.loss_table is not None:
+            return np.arange(self.loss_table.size), self.loss_table
         if self.action_losses is None:
             return self.pairs, self.losses
-        first = self.pairs - self.actions
-        return (first[:, None] + np.arange(self.action_losses.shape[1])).ravel(), self.action_losses.ravel()
+        told = ~np.isnan(self.action_losses)
+        return self.state_pairs(layers)[told], self.action_losses[told]
+
+    def state_pairs(self, layers: Layers) -> IntArray:
+        """Flat indices of all pairs of the visited states, ``(H, A)``."""
+        return (self.pairs - self.actions)[:, None] + np.arange(layers.n_actions)
 
     def scatter(self, values: FloatArray, n_pairs: int) -> FloatArray:
         """A flat vector over pairs with these H values at the visited pairs: zero elsewhere, and where they are NaN."""
@@ -152,37 +164,53 @@ def check_episode(
             able = np.flatnonzero(layers.split(layers.available)[h][states[h]]).tolist()  # type: ignore[arg-type]
             raise InvalidEpisodeError(f"{where}: this action is unavailable, should be one of {able}")
         raise InvalidEpisodeError(f"{where}: next state {states[h + 1]} is impossible under the model")
-    table = None
+    table = every = None
     if full_information and later is None:
         table = full_table(episode.loss_table, layers, pairs, losses)
-    return CheckedEpisode(states[:horizon], actions, losses, pairs, table, problem == -1, later)
+    if episode.action_losses is not None:
+        losses, later, every = with_action_losses(episode.action_losses, layers, pairs, actions, losses, later)
+    complete = problem == -1 if every is None else not np.isnan(losses).any()
+    return CheckedEpisode(states[:horizon], actions, losses, pairs, table, complete, later, action_losses=every)
 
 
-def checked_action_losses(episode: Episode, checked: CheckedEpisode, layers: Layers) -> FloatArray:
-    """Losses of all actions at the visited states, ``(H, A)``, or InvalidEpisodeError; NaN where unavailable."""
-    given = [] if episode.action_losses is None else list(episode.action_losses)
-    rows = [float_array(row, f"action_losses[{h}]", InvalidEpisodeError) for h, row in enumerate(given)]
+def with_action_losses(
+    given: Any, layers: Layers, pairs: IntArray, actions: IntArray, losses: FloatArray, later: NDArray[np.bool_] | None
+) -> tuple[FloatArray, NDArray[np.bool_] | None, FloatArray]:
+    """Losses of the visited pairs, which of them come later, and those of all actions there, checked.
+
+    Entries of unavailable actions are ignored; a loss that is given in either place is known in both.
+    """
     shape = (layers.horizon, layers.n_actions)
-    if len(rows) != shape[0] or any(row.shape != shape[1:] for row in rows):
-        raise InvalidEpisodeError(f"action_losses should be a list over {shape[0]} layers of {shape[1]} numbers")
-    if checked.later is not None:
-        raise InvalidEpisodeError("action_losses come together with the losses of the visited pairs, not before them")
-    table = np.array(rows)
-    wrong = ~(np.isnan(table) | ((table >= 0.0) & (table <= 1.0)))
-    if wrong.any():
-        h, a = np.argwhere(wrong)[0]
-        raise InvalidEpisodeError(f"action_losses[{h}], action {a}: {table[h, a]} is not a number in [0, 1]")
-    taken = table[np.arange(shape[0]), checked.actions]
-    h = int(np.argmax(np.abs(np.nan_to_num(taken - checked.losses))))
-    if abs(taken[h] - checked.losses[h]) > 1e-9:
+    try:
+        every = np.array(float_array(given, "action_losses", InvalidEpisodeError))
+    except ValueError as error:
         raise InvalidEpisodeError(
-            f"layer {h}: action_losses has {taken[h]} for the action taken, the observed loss is {checked.losses[h]}"
-        )
-    table[np.arange(shape[0]), checked.actions] = checked.losses
+            f"action_losses should be a list over {shape[0]} layers of {shape[1]} numbers"
+        ) from error
+    if every.shape != shape:
+        raise InvalidEpisodeError(f"action_losses has shape {every.shape}, should be {shape} (layers, actions)")
     if layers.available is not None:
-        first = checked.pairs - checked.actions
-        table[~layers.available[first[:, None] + np.arange(shape[1])]] = np.nan
-    return table
+        every[~layers.available[(pairs - actions)[:, None] + np.arange(shape[1])]] = np.nan
+    wrong = ~(np.isnan(every) | ((every >= 0.0) & (every <= 1.0)))
+    if wrong.any():
+        h, a = (int(i) for i in np.argwhere(wrong)[0])
+        where = layers.name_pair(int(pairs[h] - actions[h]) + a)
+        raise InvalidEpisodeError(f"action_losses, {where}: loss {every[h, a]} is not a number in [0, 1]")
+    layer = np.arange(shape[0])
+    taken = every[layer, actions]
+    differ = np.abs(taken - losses) > 1e-9  # False where either is NaN
+    if differ.any():
+        h = int(differ.argmax())
+        raise InvalidEpisodeError(
+            f"{layers.name_pair(int(pairs[h]))}: action_losses has {taken[h]}, but the observed loss is {losses[h]}; "
+            "they should be equal"
+        )
+    losses = np.where(np.isnan(losses), taken, losses)
+    every[layer, actions] = losses
+    if later is not None:
+        later = later & np.isnan(losses)
+        later = later if later.any() else None
+    return losses, later, every
 
 
 def checked_losses(values: Any, horizon: int) -> tuple[FloatArray, NDArray[np.bool_] | None]:

@@ -1,20 +1,26 @@
 """Names for worlds, adversaries and learners: ours, and those that other packages add.
 
-A user's class or function joins a registry by decorator, ``@register_world("my-world")``, or by an entry
-point of their package in the group ``advmdp.worlds``, ``advmdp.adversaries``, ``advmdp.learners`` or
-``advmdp.natural_losses``.
+A user's class or function joins a registry by decorator, ``@register_world("my-world")``, in a module that is imported
+(:func:`import_modules`), or by an entry point of their package in the group ``advmdp.worlds``, ``advmdp.adversaries``,
+``advmdp.learners`` or ``advmdp.natural_losses``.
 """
 
 from __future__ import annotations
 
 import difflib
+import importlib
 import inspect
+import os
+import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib.metadata import entry_points
 from typing import Any, Generic, TypeVar
 
 from advmdp.errors import InvalidSpecError
+
+#: Modules that were imported by name, for worker processes to do the same.
+imported: list[str] = []
 
 T = TypeVar("T", bound=Callable[..., Any])
 
@@ -88,7 +94,13 @@ class Registry(Generic[T]):
         for option, default in known.items():
             if default is inspect.Parameter.empty and option not in options:
                 raise InvalidSpecError(f"{self.kind} {name!r} needs the option {option!r}")
-        return entry(*arguments, **options)
+        try:
+            return entry(*arguments, **options)
+        except MemoryError as error:
+            given = ", ".join(f"{option}={value!r}" for option, value in options.items())
+            raise InvalidSpecError(
+                f"{self.kind} {name!r} ({given}) needs more memory than there is: {error or 'nobody knows how much'}"
+            ) from error
 
     def _load_entry_points(self) -> None:
         if self._loaded_entry_points:
@@ -99,6 +111,22 @@ class Registry(Generic[T]):
                 self.register(point.name)(point.load())
             except Exception as error:  # somebody else's package must not take ours down
                 warnings.warn(f"{self.kind} {point.name!r} ({point.value}) could not be loaded: {error}", stacklevel=3)
+
+
+def import_modules(names: Iterable[str]) -> None:
+    """Import modules for what they register; they may lie in the working directory."""
+    for name in names:
+        if os.getcwd() not in sys.path:
+            sys.path.append(os.getcwd())  # the last place, so that nothing there hides a package
+        try:
+            importlib.import_module(name)
+        except Exception as error:  # it is somebody else's
+            raise InvalidSpecError(
+                f"the module {name!r} cannot be imported ({type(error).__name__}: {error}); it should lie in the "
+                "working directory, or be installed"
+            ) from error
+        if name not in imported:
+            imported.append(name)
 
 
 def _origin(entry: Any) -> tuple[str, str]:

@@ -3,7 +3,9 @@ the simulator, and their draws stay independent."""
 
 from __future__ import annotations
 
+import threading
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +21,7 @@ class Stream(IntEnum):
     TRANSITIONS = 3
     LEARNER = 4
     SIMULATORS = 5
+    AGENT = 6
 
 
 def sequence(seed: int, purpose: Stream) -> np.random.SeedSequence:
@@ -32,18 +35,22 @@ def generator(seed: int, purpose: Stream) -> np.random.Generator:
     return np.random.default_rng(sequence(seed, purpose))
 
 
-class IndexedGenerator:
+class IndexedGenerator(threading.local):
     """A generator that can be put at the start of stream number k, for any k, at once.
 
     Oblivious adversaries draw the losses of episode k from stream k, so that they need not remember
-    anything, and can answer in any order.
+    anything, and can answer in any order.  Every thread has one of its own, so that they may answer several at once.
     """
 
     def __init__(self, seed: int, purpose: Stream) -> None:
+        self._arguments = seed, purpose
         key = sequence(seed, purpose).generate_state(2, np.uint64)
         self._bits = np.random.Philox(key=key)
         self._start = self._bits.state
         self._generator = np.random.Generator(self._bits)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return IndexedGenerator, self._arguments
 
     def at(self, index: int) -> np.random.Generator:
         """The generator, at the start of its stream ``index`` (valid until the next call)."""

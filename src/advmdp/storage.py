@@ -6,10 +6,12 @@ A *tree* is built of dicts with string keys, lists, strings, booleans, numbers, 
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import json
 import os
+import stat
 import tempfile
 import zipfile
 from contextlib import suppress
@@ -19,28 +21,54 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from advmdp._checks import memory
 from advmdp.errors import CorruptCheckpointError
 
 _VERSION = 1
 _JSON_MEMBER = "tree.json"
 _DIGEST_MEMBER = "sha256"
 _ARRAY_KEY = "__array__"
+#: Bytes of JSON that are read: what it says can take thirty times as much memory, and numbers are kept in arrays.
+MOST_JSON = 2**26
 #: How the name of a file ends that was being written when the power failed; nobody else's business.
 TEMPORARY = ".tmp"
 
 
 def write(path: str | os.PathLike[str], kind: str, tree: dict[str, Any]) -> None:
-    """Write a tree to ``path``; whatever stood there stays intact until the new file is durable."""
-    replace(path, dumps(kind, tree))
+    """Write a tree to ``path``; whatever stood there stays intact until the new file is durable.
+
+    A symbolic link stays one: the file that it leads to is replaced.
+    """
+    target = os.path.realpath(path)
+    if os.path.islink(target):
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), os.fspath(path))
+    replace(target, dumps(kind, tree))
 
 
 def read(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
     """Read a tree of the given kind; anything but an intact file raises CorruptCheckpointError."""
-    return loads(Path(path).read_bytes(), kind, os.fspath(path))
+    return loads(read_bytes(path), kind, os.fspath(path))
+
+
+def read_bytes(path: str | os.PathLike[str], most: int | None = None) -> bytes:
+    """The bytes of a file, at most so many; by default a third of the memory: what they describe is built beside them.
+
+    CorruptCheckpointError before any is read if there are more.
+    """
+    most = memory() // 3 if most is None else most
+    with open(path, "rb") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode) or status.st_size > most:
+            what = f"{status.st_size} bytes long" if stat.S_ISREG(status.st_mode) else "a device or a pipe"
+            raise CorruptCheckpointError(f"{os.fspath(path)} is {what}, should be a file of at most {most} bytes")
+        return file.read(status.st_size)
 
 
 def replace(path: str | os.PathLike[str], content: bytes) -> None:
-    """Put a file in place of the one at ``path``, in one step, when it is safely on the disk."""
+    """Put a file in place of the one at ``path``, in one step, when it is safely on the disk.
+
+    Also in place of a symbolic link: one in a directory that somebody else made must not lead us elsewhere.
+    """
     target = Path(path)
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=TEMPORARY)
     try:
@@ -115,6 +143,8 @@ def _members(file: Any, size: int) -> dict[str, bytes]:
             raise ValueError("it has compressed members, which this library never writes")
         if sum(entry.file_size for entry in entries) > size:
             raise ValueError("its members claim to be larger than the file")
+        if any(entry.file_size > MOST_JSON for entry in entries if entry.filename == _JSON_MEMBER):
+            raise ValueError(f"it has more than {MOST_JSON} bytes of JSON")
         return {entry.filename: archive.read(entry) for entry in entries}
 
 

@@ -40,8 +40,9 @@ def check_learner(factory: Factory, *, mdp: LayeredMDP | None = None, episodes: 
     loading in between changes nothing, bit for bit; an update that fails in the middle, episodes that cannot have
     happened, and repeated or skipped ones, leave the learner as it was; losses that are told late, but before the next
     update, give what telling them at once gives; what a learner cannot use (missing losses, losses of all actions,
-    logged transitions, a start policy) is refused and changes nothing, and what it can use leaves it with a policy, and
-    a file that loads.  An exception of the learner's own becomes a :class:`ConformanceError` too.
+    logged transitions, episodes that overlap, a start policy) is refused and changes nothing, and what it can use
+    leaves it with a policy, and a file that loads.  An exception of the learner's own becomes a
+    :class:`ConformanceError` too.
 
     Parameters
     ----------
@@ -70,6 +71,7 @@ def check_learner(factory: Factory, *, mdp: LayeredMDP | None = None, episodes: 
     _check_late_losses(bench)
     _check_missing_losses(bench)
     _check_what_it_cannot_use(bench)
+    _check_overlap(bench)
     _check_start(bench)
     _check_available(bench)
 
@@ -333,6 +335,29 @@ def _check_what_it_cannot_use(bench: _Bench) -> None:
     for one in (learner, again):
         bench.play(one, 2, 3)
     _require(_snapshot(again) == _snapshot(learner), "saving after logged transitions changes the run")
+
+
+def _check_overlap(bench: _Bench) -> None:
+    """An episode that began before the last update is refused, or learned from, with a moment out of a file too."""
+    learner, plain = bench.learner(), bench.learner()
+    for one in (learner, plain):
+        bench.play(one, 0, 2)
+    began, saved = learner.moment, learner.moment_tree(learner.moment)
+    early, episode = bench.episode(learner, 3), bench.episode(learner, 2)
+    learner.update(episode, played=began)
+    bench.tell(plain, episode)
+    _require(_snapshot(learner) == _snapshot(plain), "an update with the current moment differs from one without")
+    if learner.partial:
+        learner.update(early, played=began)
+        plain.update(early, played=plain.moment_from_tree(saved))
+        _require(_snapshot(learner) == _snapshot(plain), "a moment out of a file gives another update")
+        bench.policy(learner)
+    elif learner.moment is not began:
+        _refused(learner, _snapshot(learner), lambda: learner.update(early, played=began), "an episode that overlaps")
+    seen = learner.episodes_seen
+    learner.observe(replace(early, loss_table=None))
+    _require(learner.episodes_seen == seen, "an episode that somebody else played was counted")
+    bench.policy(_reloaded(learner))
 
 
 def _check_start(bench: _Bench) -> None:

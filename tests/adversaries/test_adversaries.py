@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,6 +14,7 @@ from hypothesis import strategies as st
 
 from advmdp import (
     Adversary,
+    ConcurrentUseError,
     InvalidEpisodeError,
     InvalidMDPError,
     InvalidSpecError,
@@ -48,6 +53,53 @@ def test_losses_are_reproducible_in_any_order(name, options):
         np.testing.assert_array_equal(other.flat_losses(k), forward[k])
     assert all(((table >= 0) & (table <= 1)).all() for table in forward)
     assert one.oblivious
+
+
+@pytest.fixture
+def hasty_threads():
+    """Threads that take turns all the time, so that one often comes between two steps of another."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("hasty_threads")
+@pytest.mark.parametrize(("name", "options"), OPTIONS)
+def test_threads_may_share_losses_that_do_not_react(name, options, monkeypatch):
+    monkeypatch.setattr(random_walk, "BLOCK", 4)
+    monkeypatch.setattr(random_walk, "CHECKPOINTS", 4)
+    shared, alone = (make_adversary(name, WORLD, 400, seed=5, **options) for _ in range(2))
+    expected = [alone.flat_losses(k).copy() for k in range(120)]
+    orders = [np.random.default_rng(seed).integers(120, size=300).tolist() for seed in range(4)]
+
+    def wrong(order):
+        return [k for k in order if not np.array_equal(shared.flat_losses(k), expected[k])]
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(wrong, orders)) == [[]] * 4
+
+
+def test_losses_that_react_belong_to_one_thread(monkeypatch):
+    adversary = make_adversary("adaptive", WORLD, 10)
+    inside, go_on = threading.Event(), threading.Event()
+
+    def wait(self, k, usage):
+        inside.set()
+        assert go_on.wait(10.0)
+        return usage
+
+    monkeypatch.setattr(type(adversary), "_react", wait)
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(adversary.flat_losses, 0)
+        assert inside.wait(10.0)
+        with pytest.raises(ConcurrentUseError, match="'adaptive' is being updated by another thread"):
+            adversary.observe([0, 0, 0, 0], [0, 0, 0, 0])
+        go_on.set()
+        assert not asked.result().any()
+    assert adversary.observed == 0
+    adversary.observe([0, 0, 0, 0], [0, 0, 0, 0])
+    assert adversary.observed == 1
 
 
 @pytest.mark.parametrize(("name", "options"), OPTIONS)

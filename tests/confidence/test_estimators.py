@@ -120,6 +120,32 @@ def test_epochs_begin_where_a_visited_pair_has_doubled(mdp, rng):
             assert now.sum() >= then.sum()
 
 
+def test_the_last_decision_layer_ends_no_epoch_and_widths_need_none_there():
+    """docs/learners/uob-reps.md: the published rule adds fresher sets; what the proof uses holds without it."""
+    world = make_world("random-mixture", layer_sizes=(1, 6, 1), n_actions=2, dim=2, seed=0)
+    counts, boxes = EpochCounts.empty(world.layer_sizes, world.n_actions), BernsteinBoxes(world.layers, 600, 0.05)
+    seen, start, published, together = np.zeros((2, 6, 2, 6)), np.zeros((2, 6, 2, 6)), 1, 0
+    for episode in history(world, np.random.default_rng(0), 600):
+        # Of two visits one at least was before the epoch, in every layer whose rows have a width.
+        before = counts.frequencies()[0][1]
+        assert (counts.transitions[0].sum(axis=2) <= np.maximum(1.0, 2.0 * before)).all()
+        epoch, counts = counts.epoch, counts.add(episode.states, episode.actions)
+        (first, second), (a, b) = episode.states[:2], episode.actions
+        seen[0, first, a, second] += 1
+        seen[1, second, b, 0] += 1
+        visits = seen.sum(axis=3)
+        if (visits >= np.maximum(1.0, 2.0 * start.sum(axis=3)))[visits > 0].any():
+            start, published = seen.copy(), published + 1
+            if counts.epoch > epoch:  # both begin one: the sets are the same
+                together += 1
+                np.testing.assert_array_equal(counts.at_epoch[0], start[0, :1])
+        last = boxes(counts)
+        assert (last.lower[-1] == 1.0).all()
+        assert (last.upper[-1] == 1.0).all()
+    assert together > 3
+    assert published > 2 * counts.epoch
+
+
 def test_boxes_without_a_number_of_episodes_do_not_depend_on_when_they_are_made():
     """A learner that is read from a file makes its set anew, in the middle of an epoch."""
     world = make_world("random-mixture", layer_sizes=(1, 2, 2, 1), n_actions=2, dim=2, seed=0)

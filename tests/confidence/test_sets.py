@@ -12,6 +12,7 @@ from scipy.optimize import linprog, nnls
 from advmdp.confidence import BoxSet, EllipsoidSet, KnownKernels, L1Set
 from advmdp.errors import InvalidMDPError
 from advmdp.solvers import reference
+from advmdp.theory.lemmas.printed import bow_tie_set
 from tests.solvers.instances import FAMILIES, harsh, ordinary
 
 SIZES = (1, 3, 2, 1)
@@ -321,3 +322,33 @@ def least_norm(matrix, bound):
             break
         scale *= norm
     return norm * scale
+
+
+def tilted(by: float) -> list[np.ndarray]:
+    """Two actions that lead to the first of two states with probability 1/2 + by and 1/2 - by."""
+    return [np.array([[[0.5 + by, 0.5 - by], [0.5 - by, 0.5 + by]]]), np.ones((2, 2, 1))]
+
+
+@pytest.mark.parametrize(
+    "confidence_set",
+    [
+        bow_tie_set(0.2),
+        L1Set(tilted(0.0), [np.full((1, 2), 0.4), np.zeros((2, 2))]),
+        BoxSet([np.full((1, 2, 2), 0.3), np.ones((2, 2, 1))], [np.full((1, 2, 2), 1.0), np.ones((2, 2, 1))]),
+        BoxSet([np.zeros((1, 2, 2)), np.ones((2, 2, 1))], [np.full((1, 2, 2), 0.7), np.ones((2, 2, 1))]),
+    ],
+    ids=["ellipsoid", "ball", "box from below", "box from above"],
+)
+def test_a_set_ends_where_it_ends(confidence_set):
+    """All of them are |by| <= 0.2."""
+    for by in (0.0, 0.199, -0.199):
+        assert confidence_set.contains(tilted(by))
+    for by in (0.201, -0.201, 0.3, 0.39):
+        assert not confidence_set.contains(tilted(by))
+
+
+def test_the_bounds_of_a_box_are_probabilities():
+    """They may be given as centre and width; widths of rows are read off these attributes."""
+    wide = BoxSet([np.full((1, 2, 2), -0.5), np.ones((2, 2, 1))], [np.full((1, 2, 2), 1.5), np.ones((2, 2, 1))])
+    assert (wide.lower[0] == 0.0).all()
+    assert (wide.upper[0] == 1.0).all()

@@ -65,6 +65,12 @@ def test_with_a_switch_before_every_episode_it_is_the_best_policy_of_each():
     np.testing.assert_allclose(frame["regret_39_switches"], frame["regret_per_episode"], atol=1e-9)
 
 
+def test_more_switches_than_there_are_places_cost_no_more():
+    """Rounds and memory follow the segments, not the number in a spec."""
+    frame = played(40, (39, 2_000_000_000))[0].frame
+    np.testing.assert_array_equal(frame["regret_2000000000_switches"], frame["regret_39_switches"])
+
+
 def test_long_runs_switch_on_a_grid_that_finds_switches_on_it():
     """K = 1280: multiples of 10 are candidates, so that a change every 320 episodes is found."""
     last = played(1280, ("per-episode", 3, 2), "switching", period=320)[0].frame.iloc[-1]

@@ -118,6 +118,31 @@ def test_a_signal_to_the_whole_group_stops_cleanly_and_says_how_to_resume(tmp_pa
     assert load(out)["regret"].equals(load(tmp_path / "uniform")["regret"])
 
 
+def test_ctrl_c_while_workers_start_is_an_interruption_like_any_other(tmp_path):
+    """It reaches the fork server, too, which at that moment imports the library."""
+    (tmp_path / "spec.toml").write_text(small_spec().text)
+    out = tmp_path / "out"
+    script = (
+        "import os, signal, sys\n"
+        "from multiprocessing.forkserver import ForkServer\n"
+        "from advmdp.cli import app\n"
+        "start = ForkServer.ensure_running\n"
+        "def interrupted(self):\n"
+        "    fresh = self._forkserver_pid is None\n"
+        "    start(self)\n"
+        "    if fresh:\n"
+        "        os.killpg(0, signal.SIGINT)\n"
+        "ForkServer.ensure_running = interrupted\n"
+        f"app(['run', {str(tmp_path / 'spec.toml')!r}, '--out', {str(out)!r}, '--workers', '2', '--quiet'])\n"
+    )
+    driver = subprocess.run(
+        [sys.executable, "-c", script], start_new_session=True, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert driver.returncode == 130, driver.stderr
+    assert driver.stderr.strip() == f"SIGINT: 4 cells are left; go on with: advmdp resume {out}"
+    assert resume(out, workers=0).computed == 4
+
+
 def _processes_of(session):
     """The processes of a session that are still alive (Linux)."""
     found = []
@@ -129,6 +154,37 @@ def _processes_of(session):
         if int(fields[3]) == session and fields[0] != "Z":
             found.append(int(name))
     return found
+
+
+@pytest.mark.parametrize(("number", "workers"), [(signal.SIGTERM, 0), (signal.SIGTERM, 1), (signal.SIGKILL, 1)])
+@pytest.mark.usefixtures("plugin")
+def test_signals_end_a_run_inside_a_computation_that_hears_nothing(tmp_path, number, workers):
+    """A kernel that computes for ever, in the driver or in a worker; afterwards no process is left."""
+    out, marker = tmp_path / "out", tmp_path / "computing"
+    learner = {"name": "test-deaf", "options": {"marker": str(marker)}}
+    script = (
+        f"import sys; sys.path.insert(0, {str(PLUGIN)!r})\n"
+        "from advmdp.experiments import sweep\n"
+        "from tests.experiments.specs import small_spec\n"
+        "sweep.PATIENCE, sweep.LAST_MOMENTS = 0.2, 2.0\n"
+        f"outcome = sweep.run_spec(small_spec(learners=[{learner}], seeds=1), {str(out)!r}, workers={workers})\n"
+        "sys.exit(143 if outcome.interrupted == 'SIGTERM' else 1)\n"
+    )
+    driver = subprocess.Popen([sys.executable, "-c", script], start_new_session=True)
+    try:
+        deadline = time.monotonic() + 60.0
+        while not marker.exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        os.kill(driver.pid, number)
+        assert driver.wait(timeout=20.0) == (143 if number == signal.SIGTERM else -number)
+        while _processes_of(driver.pid) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert not _processes_of(driver.pid)
+    finally:
+        for process in _processes_of(driver.pid):
+            os.kill(process, signal.SIGKILL)
+        driver.wait()
+    assert Store(out).manifest["cells"][Store(out).cells()[0].id]["state"] == "pending"
 
 
 def test_a_killed_worker_is_retried(tmp_path, plugin):
@@ -168,15 +224,15 @@ def test_a_cell_that_fails_is_named_and_can_be_tried_again(tmp_path, plugin, wor
 
 
 def test_a_full_disk_stops_the_sweep_but_harms_nothing(tmp_path, monkeypatch, alone):
-    write = storage.write
+    replace = storage.replace
     spec, out = small_spec(measures=["widths"]), tmp_path / "out"
 
-    def full(path, kind, tree):
-        if "s1" in path.name:
+    def full(path, content):
+        if path.name.endswith("__s1.npz"):  # the record, when the rows are there
             raise OSError(errno.ENOSPC, "No space left on device")
-        write(path, kind, tree)
+        replace(path, content)
 
-    monkeypatch.setattr(storage, "write", full)
+    monkeypatch.setattr(storage, "replace", full)
     with pytest.raises(OSError, match="No space left"):
         run_spec(spec, out, workers=0)
     monkeypatch.undo()

@@ -65,6 +65,29 @@ def test_estimates_have_no_bias(world, rng, count):
     np.testing.assert_allclose(mean, expected, atol=1e-12)
 
 
+@given(tiny_worlds(), generators(), st.integers(2, 5))
+def test_losses_of_all_actions_give_estimates_without_bias(world, rng, count):
+    policies = random_policies(world, count, rng)
+    losses = [rng.random((n, world.n_actions)) for n in world.layer_sizes[:-1]]
+    weights = experienced(count, world.horizon, rng)
+    w = weights.weights
+    partly = rng.random(world.horizon) < 0.5  # in some steps only the loss of the action taken is seen
+    mean = np.zeros(count)
+    for states, actions, chance in trajectories(world):
+        steps = list(zip(range(world.horizon), states, actions, strict=True))
+        probabilities = np.array([[policy[h][s, a] for h, s, a in steps] for policy in policies])
+        likelihood = chance * (w @ probabilities.prod(axis=1))
+        if likelihood == 0.0:
+            continue
+        rho = weights.posterior(probabilities)
+        seen = np.array([losses[h][s, a] for h, s, a in steps])
+        each = np.array([[policy[h][s] @ losses[h][s] for policy in policies] for h, s, _ in steps])
+        each[partly] = np.nan
+        mean += likelihood * weights.estimates(rho, seen, each)
+    expected = [occupancy.expected_loss(world, policy, losses) for policy in policies]
+    np.testing.assert_allclose(mean, expected, atol=1e-12)
+
+
 def test_weights_of_the_markov_mixture_would_be_biased():
     """The control: dividing by the action probabilities of the mixture's Markov policy is another estimate."""
     rng = np.random.default_rng(0)

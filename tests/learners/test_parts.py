@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,6 +13,7 @@ from advmdp.confidence import BoxSet, KnownKernels
 from advmdp.confidence.counts import BernsteinBoxes, L1Balls, ShiftedBoxes, VisitCounts
 from advmdp.confidence.estimators import AllNextStates, OneNextState, SharedNextStates
 from advmdp.confidence.known import KnownTransition, NothingKept
+from advmdp.confidence.likelihood_ratio import LikelihoodRatio, likelihood_ratio
 from advmdp.confidence.regression import MixtureSets, RidgeRegression, joint_regression, scalar_radius, vector_radius
 from advmdp.episodes import CheckedEpisode, LateLosses, check_episode
 from advmdp.learners.parts.losses import LossTable, OwnOccupancy, UpperOccupancy
@@ -41,6 +43,7 @@ ESTIMATORS = {
     "all next states": RidgeRegression(MODEL, AllNextStates, lambda k: 1.0),
     "one next state": RidgeRegression(MODEL, OneNextState, lambda k: 1.0),
     "shared": RidgeRegression(MODEL, SharedNextStates, lambda k: 1.0),
+    "likelihood": LikelihoodRatio(MODEL),
     "counts": VisitCounts(LAYERS),
     "nothing": NothingKept(),
 }
@@ -64,6 +67,8 @@ SETS = {
     "boxes": (ESTIMATORS["one next state"], MixtureSets(MODEL, scalar_radius(MODEL, 1.0, 0.05), "box")),
     "tight": joint_regression(MODEL),
     "tight, shared": joint_regression(MODEL, shared=True),
+    "likelihood": likelihood_ratio(MODEL),
+    "likelihood, shared": likelihood_ratio(MODEL, shared=True),
     "bernstein": (ESTIMATORS["counts"], BernsteinBoxes(LAYERS, 100, 0.05)),
     "bernstein, any time": (ESTIMATORS["counts"], BernsteinBoxes(LAYERS, None, 0.05)),
     "balls": (ESTIMATORS["counts"], L1Balls(LAYERS, 100, 0.05)),
@@ -77,6 +82,21 @@ def test_a_set_holds_the_truth(estimator, sets):
     for episode in episodes(60):
         data = estimator.add(data, episode.states, episode.actions)
     assert sets(data).contains(WORLD.kernels, 1e-7)
+
+
+@pytest.mark.parametrize("sets", [BernsteinBoxes, L1Balls])
+def test_logged_episodes_share_the_failure_probability_of_counts(sets):
+    """K is the number of episodes that were played or read: widths are those of so many more."""
+    counts = VisitCounts(LAYERS).empty()
+    for episode in episodes(30):
+        counts = counts.add(episode.states, episode.actions, logged=True)
+    played = replace(counts, logged=0)
+    of_log, of_more, of_fewer = (
+        np.concatenate(sets(LAYERS, episodes, 0.05, 0.02)(data).hull()[1][:-1], axis=None)
+        for data, episodes in ((counts, 100), (played, 130), (played, 100))
+    )
+    np.testing.assert_allclose(of_log, of_more, atol=1e-12)
+    assert np.abs(of_log - of_fewer).max() > 1e-4
 
 
 def test_shifted_boxes_keep_every_next_state_possible():
@@ -134,6 +154,17 @@ def test_the_estimate_by_the_own_occupancy_is_unbiased_where_the_kernel_is_known
     state.step.log_q = np.full(LAYERS.n_pairs, -1e4)
     with pytest.raises(InvalidEpisodeError, match="too little to divide the loss by"):
         part(state, episodes(1)[0], 0)
+
+
+def test_the_own_occupancy_counts_no_less_than_its_floor():
+    (episode,) = episodes(1)
+    state = state_of(KnownKernels(WORLD.kernels))
+    q = np.exp(state.step.log_q[episode.pairs])
+    floor = 0.5 * (q.min() + q.max())
+    lhat = OwnOccupancy(LAYERS, floor=floor)(state, episode, 0)
+    np.testing.assert_allclose(lhat[episode.pairs], episode.losses / np.maximum(q, floor))
+    assert (q < floor).any()
+    assert (q > floor).any()
 
 
 def test_the_loss_table_is_its_own_estimate():

@@ -38,6 +38,7 @@ VARIANTS = {
     "vlsuob-reps, determinant": ("vlsuob-reps", {"radius": "determinant"}),
     "vlsuob-reps, uniform": ("vlsuob-reps", {"radius": "paper-uniform"}),
     "vlsuob-reps, boxes": ("vlsuob-reps", {"geometry": "box", "radius": "joint"}),
+    "vlsuob-reps, narrow boxes": ("vlsuob-reps", {"geometry": "box", "radius": "joint", "radius_scale": 0.2}),
     "vlsuob-reps, triples": ("vlsuob-reps", {"geometry": "box", "entropy": "triples", "radius": "joint"}),
     "vlsuob-reps, narrow": ("vlsuob-reps", {"radius": "joint", "radius_scale": 0.2}),
     "vlsuob-reps-tight": ("vlsuob-reps-tight", {}),
@@ -100,6 +101,12 @@ def check_against_history(learner, history):
         if learner.geometry == "ellipsoid" and learner._now.state.enlargement == 1.0:
             assert learner.confidence_set.radius[h] == pytest.approx(radius, rel=1e-10)
             np.testing.assert_allclose(learner.confidence_set.grams[h], gram, atol=1e-10)
+        if learner.geometry == "box" and learner._now.state.enlargement == 1.0:
+            features = TINY.features[h]
+            centre = features @ np.linalg.solve(gram, target)
+            width = radius * np.sqrt(np.einsum("satd,de,sate->sat", features, np.linalg.inv(gram), features))
+            np.testing.assert_allclose(learner.confidence_set.lower[h], np.maximum(centre - width, 0.0), atol=1e-10)
+            np.testing.assert_allclose(learner.confidence_set.upper[h], np.minimum(centre + width, 1.0), atol=1e-10)
         assert learner.radii[h] == pytest.approx(learner._now.state.enlargement * radius, rel=1e-10)
 
 
@@ -159,6 +166,18 @@ def test_the_occupancy_measure_stays_below_its_upper_bound(name, options):
             assert table.sum() == pytest.approx(1.0, abs=1e-12)
 
 
+def test_after_a_log_the_occupancy_measure_is_in_the_new_set():
+    """The uniform q_1 is in the set of all kernels, and not in one around the truth."""
+    rng = np.random.default_rng(0)
+    learner = make_learner("vlsuob-reps-tight", TINY, 60, radius_scale=0.2)
+    first = learner.q
+    played = [play(TINY, learner.policy, first, rng) for _ in range(400)]
+    learner.observe_transitions([told.states for told in played], [told.actions for told in played])
+    for q, before, u in zip(learner.q, first, upper_occupancy(learner.confidence_set, learner.policy), strict=True):
+        assert (q.sum(axis=1) <= u + 1e-9).all()
+        assert q.shape[0] == 1 or (before.sum(axis=1) > u + 1e-3).any()
+
+
 def test_narrow_bernstein_boxes_bind():
     """The variant above that is called narrow does meet active bounds; with the source's constants few ever are."""
     learner = make_learner("uob-reps", TINY, 60, radius_scale=0.03)
@@ -166,6 +185,31 @@ def test_narrow_bernstein_boxes_bind():
         pass
     widths = [high - low for low, high in zip(*learner.confidence_set.hull(), strict=True)][:-1]
     assert min(float(width.min()) for width in widths) < 0.5
+
+
+def test_uob_reps_has_the_boxes_of_its_epoch_and_steps_over_triples():
+    """Frequencies and half-widths from the whole history, epochs from the rule of its page.
+
+    The scale is so small that a pair that was never seen would have narrow boxes, if it had not all distributions.
+    """
+    learner = make_learner("uob-reps", TINY, 300, radius_scale=0.01)
+    confidence = np.log(300 * TINY.n_states * TINY.n_actions / 0.05)
+    seen = [np.zeros(table.shape) for table in TINY.kernels[:-1]]
+    start = [table.copy() for table in seen]
+    for told in episodes_of(learner, TINY, 300):
+        for h, (counts, then) in enumerate(zip(seen, start, strict=True)):
+            visits = then.sum(axis=2, keepdims=True)
+            frequency, spread = then / np.maximum(visits, 1.0), np.maximum(visits - 1.0, 1.0)
+            width = 0.01 * (2.0 * np.sqrt(frequency * confidence / spread) + 14.0 * confidence / (3.0 * spread))
+            lower, upper = ((frequency + side * width).clip(0.0, 1.0) for side in (-1.0, 1.0))
+            np.testing.assert_allclose(learner.confidence_set.lower[h], np.where(visits > 0, lower, 0.0), atol=1e-12)
+            np.testing.assert_allclose(learner.confidence_set.upper[h], np.where(visits > 0, upper, 1.0), atol=1e-12)
+            counts[told.states[h], told.actions[h], told.states[h + 1]] += 1.0
+        pairs = [(now.sum(axis=2), then.sum(axis=2)) for now, then in zip(seen, start, strict=True)]
+        if any((now >= np.maximum(1.0, 2.0 * then)).any() for now, then in pairs):
+            start = [table.copy() for table in seen]
+    assert learner.empty_sets == 0
+    assert learner._now.state.step.kernels is not None  # of the measure over triples
 
 
 def test_the_imaginary_next_state_does_not_depend_on_the_real_one():
@@ -302,6 +346,8 @@ def test_an_empty_set_is_enlarged_and_counted():
     learner = make_learner("vlsuob-reps", TINY, 50, radius="joint", radius_scale=1e-3)
     for _ in episodes_of(learner, TINY, 50):
         assert len(learner.confidence_set.empty_pairs()) == 0
+        if learner.radii is not None:
+            np.testing.assert_array_equal(learner.radii, learner.confidence_set.radius[:-1])
     assert learner.empty_sets > 0
     wide = make_learner("vlsuob-reps", TINY, 50)
     for _ in episodes_of(wide, TINY, 50):

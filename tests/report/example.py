@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from advmdp import make_world, occupancy
-from advmdp.experiments.store import Final
+from advmdp.experiments.contents import Final
 from advmdp.report.results import Results
 
 HOSTILE = "</script><img src=x onerror=\"document.title='owned'\">{{ 7*7 }}'\"&"

@@ -9,11 +9,14 @@ import numpy as np
 import pytest
 
 from advmdp import (
+    Agent,
     CorruptCheckpointError,
     Episode,
     InvalidMDPError,
     LayeredMDP,
+    Process,
     TabularModel,
+    load_agent,
     load_learner,
     load_mdp,
     make_adversary,
@@ -98,6 +101,50 @@ def test_spoiled_learners_are_refused_or_sound(name, tmp_path):
 def test_spoiled_worlds_are_refused_or_sound(tmp_path):
     WORLD.save(tmp_path / "good.npz")
     assert attack("mdp", tmp_path / "good.npz", load_mdp, use_mdp, 1_000, 2, tmp_path) > 300
+
+
+def shop():
+    def moving(step, state, action):
+        return {"few": 0.5, "many": 0.5} if step else {"few": 0.25, "many": 0.5, "none": 0.25}
+
+    def staying(step, state, action):
+        return {state: 1.0}
+
+    return Process("few", lambda step, state: [] if state == "none" else ["a", "b"], [moving, staying], 3, (0, 1))
+
+
+def use_agent(agent):
+    """Whatever was let in can be asked, told, explained and saved."""
+    for number in [*agent.waiting]:
+        record = agent._record(number)
+        for step in [h for h, loss in enumerate(record.losses) if loss is None]:
+            agent.episode(number).cost_of(step, 0.5)
+    for number in [*agent.open]:
+        agent.episode(number).abandon()
+    episode = agent.begin()
+    for _ in range(3):
+        episode.act("few")
+        episode.cost(0.5)
+    episode.end()
+    str(agent.explain())
+    agent.tree()
+
+
+@pytest.mark.parametrize("name", ["planner", "portfolio"])
+def test_spoiled_agents_are_refused_or_sound(name, tmp_path):
+    process = shop()
+    agent = Agent(process, name, baseline=lambda step, state: "a", slack=0.5)
+    opened = [agent.begin() for _ in range(4)]
+    for episode in opened:
+        episode.act("few")
+    opened[0].end("none", wait=True)
+    opened[1].end("none")
+    agent.save(tmp_path / "good.npz")
+
+    def load(path):
+        return load_agent(path, process)
+
+    assert attack("agent", tmp_path / "good.npz", load, use_agent, 60, 3, tmp_path) > 10
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from advmdp import InvalidMDPError, InvalidSpecError, make_adversary, make_world
-from tests.robustness.hostile import damaged
+from tests.robustness.hostile import damaged, spoiled, spoiled_rows
 
 WORLD = make_world("random-mixture", layer_sizes=(1, 2, 3, 1), n_actions=2, dim=2)
 EPISODES = 6
@@ -93,6 +93,69 @@ def test_damaged_losses_are_refused_or_sound(tmp_path):
 @pytest.mark.slow
 def test_many_damaged_losses_are_refused_or_sound(tmp_path):
     assert attack(10_000, 2, tmp_path) > 5_000
+
+
+def spoiled_file(name, rng):
+    """A good file of its kind with other contents: tables of other shapes, types and values, other members, columns."""
+    buffer = io.BytesIO()
+    if name.endswith(".npz"):
+        with np.load(io.BytesIO(GOOD[name])) as members:
+            tree, changes = spoiled(dict(members), rng)
+        {"plain.npz": np.savez, "small.npz": np.savez_compressed}[name](
+            buffer, **{key: np.asarray(value) for key, value in tree.items()}
+        )
+    elif name.endswith(".npy"):
+        tree, changes = spoiled({"table": np.load(io.BytesIO(GOOD[name]))}, rng)
+        np.save(buffer, np.asarray(tree["table"]))
+    else:
+        table, changes = spoiled_rows(pq.read_table(io.BytesIO(GOOD["rows.parquet"])), rng)
+        if name.endswith(".csv"):
+            table.slice(0, 100_000).to_pandas().to_csv(buffer, index=False)
+        else:
+            pq.write_table(table, buffer, compression="zstd")
+    return buffer.getvalue(), changes
+
+
+def attack_contents(name, count, seed, tmp_path):
+    """Files that are valid in form; returns how many were refused."""
+    refused = 0
+    for number in range(count):
+        rng = np.random.default_rng([seed, number])
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                content, changes = spoiled_file(name, rng)
+        except (TypeError, ValueError, KeyError, RuntimeError, OverflowError, pa.ArrowException):
+            continue  # not even a file of this kind can hold this
+        (tmp_path / name).write_bytes(content)
+        held = pa.total_allocated_bytes()
+        tracemalloc.start()
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                read(tmp_path / name)
+        except (InvalidMDPError, InvalidSpecError) as error:
+            if name not in str(error):
+                raise AssertionError(f"{name} {number} ({changes}): not named in {error}") from error
+            refused += 1
+        except Exception as error:
+            raise AssertionError(f"{name} {number} ({changes}): {type(error).__name__}: {error}") from error
+        finally:
+            peak = tracemalloc.get_traced_memory()[1] + pa.total_allocated_bytes() - held
+            tracemalloc.stop()
+        assert peak < LARGEST_MEMORY, f"{name} {number} ({changes}) took {peak / 2**20:.0f} MiB"
+    return refused
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_losses_that_are_valid_in_form_are_refused_or_sound(name, tmp_path):
+    assert attack_contents(name, 60, 3, tmp_path) > 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", GOOD)
+def test_many_losses_that_are_valid_in_form_are_refused_or_sound(name, tmp_path):
+    assert attack_contents(name, 1_000, 4, tmp_path) > 300
 
 
 def npz(members, compression=zipfile.ZIP_STORED):

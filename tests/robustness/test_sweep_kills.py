@@ -1,128 +1,119 @@
-"""A sweep that is killed at random moments, all its processes with it, ends with the frame of one that was not."""
+"""A sweep that dies at any moment of its life, all its processes with it, ends with the frame of one that did not."""
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from advmdp.experiments import Store, load
+from advmdp.experiments import Store, load, run_spec
 from advmdp.report import write_report
+from tests.robustness.mortal import Mortals
 
-SPEC = """
-episodes = 400
-seeds = 2
+SMALL = """
+episodes = 8
+seeds = 1
 measures = ["widths"]
-learners = ["vlsuob-reps-tight", "uob-reps", "uniform"]
+learners = ["vlsuob-reps-tight", "uniform"]
+adversaries = ["switching", "adaptive"]
 
 [[worlds]]
 name = "random-mixture"
 options = { layer_sizes = [1, 3, 3, 1], n_actions = 2, dim = 2 }
-
-[[adversaries]]
-name = "switching"
-options = { period = 50 }
-
-[[adversaries]]
-name = "adaptive"
 """
-
-
-def command(*arguments):
-    often = ["--workers", "2", "--checkpoint-every", "0.1", "--quiet"]
-    return [sys.executable, "-m", "advmdp", *map(str, arguments), *often]
+LARGER = SMALL.replace("episodes = 8", "episodes = 200").replace("seeds = 1", "seeds = 2")
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("sweep")
-    (folder / "spec.toml").write_text(SPEC)
-    subprocess.run(command("run", folder / "spec.toml", "--out", folder / "out"), check=True, capture_output=True)
-    return folder, load(folder / "out")
+def mortals():
+    with Mortals() as server:
+        yield server
 
 
-def killed_again_and_again(folder, out, kills, rng):
-    """Start, wait for the first sign of work, kill the whole process group a random while later, look at what is there.
-
-    The first kill comes as soon as there is a checkpoint, so that one at least finds one.  Returns how many cells were
-    finished, and how many had a checkpoint, after each kill.
-    """
-    finished, checkpoints = [], []
-    while len(finished) < kills:
-        start = (
-            command("resume", out)
-            if (out / "spec.toml").exists()
-            else command("run", folder / "spec.toml", "--out", out)
-        )
-        before = signs_of_work(out)
-        child = subprocess.Popen(start, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-        while child.poll() is None and (signs_of_work(out) == before or not (finished or checkpointed(out))):
-            time.sleep(0.005)
-        time.sleep(rng.uniform(0.0, 0.4) if finished else 0.0)
-        if child.poll() is None:
-            os.killpg(child.pid, signal.SIGKILL)
-        if child.wait() != -signal.SIGKILL:
-            break  # it was finished before we came
-        store = Store(out)
-        load(out)  # readable at any moment
-        finished.append(sum(map(store.is_done, store.cells())))
-        checkpoints.append(len(list((out / "checkpoints").glob("*.npz"))))
-    assert finished == sorted(finished)  # a finished cell stays finished
-    return finished, checkpoints
+@pytest.fixture(scope="module")
+def whole(mortals, tmp_path_factory):
+    """The frame of a sweep that was left alone, and how many moments it took."""
+    out = tmp_path_factory.mktemp("whole") / "out"
+    life = mortals.live("sweep", SMALL, str(out), 0)
+    return load(out), life.moments
 
 
-def checkpointed(out):
-    return list(out.glob("checkpoints/*.npz"))
+def after_death(out):
+    """Whatever is there can be read; returns how many cells are finished."""
+    if not (out / "spec.toml").exists():
+        return 0
+    load(out)
+    store = Store(out)
+    entries = store.manifest["cells"].values()
+    assert all(entry["state"] in ("pending", "done") for entry in entries)
+    return sum(map(store.is_done, store.cells()))
 
 
-def signs_of_work(out):
-    """Checkpoints and results, with the time of their last change."""
-    signs = set()
-    for path in [*out.glob("cells/*.npz"), *checkpointed(out)]:
-        with suppress(FileNotFoundError):  # it has just been replaced
-            signs.add((path.name, path.stat().st_mtime_ns))
-    return signs
-
-
-def check_kills(uninterrupted, out, kills, seed):
-    folder, whole = uninterrupted
-    finished, checkpoints = killed_again_and_again(folder, out, kills, np.random.default_rng(seed))
-    subprocess.run(command("run", folder / "spec.toml", "--out", out), check=True, capture_output=True)
-    pd.testing.assert_frame_equal(load(out), whole, check_exact=True)
-    assert not list((out / "checkpoints").iterdir())
+def at_the_end(out, frame):
+    """As if nothing had happened, and nothing is left over."""
+    pd.testing.assert_frame_equal(load(out), frame, check_exact=True)
     assert all(entry["state"] == "done" for entry in Store(out).manifest["cells"].values())
-    return finished, checkpoints
+    assert not list((out / "checkpoints").iterdir())
+    assert not [path for path in out.rglob("*") if path.name.endswith(".tmp")]
 
 
-def test_a_sweep_killed_five_times_ends_with_the_same_frame(uninterrupted, tmp_path):
-    finished, checkpoints = check_kills(uninterrupted, tmp_path / "out", kills=5, seed=0)
-    assert len(finished) >= 3  # so many kills hit a sweep at work
-    assert max(checkpoints) > 0
+def check_deaths(mortals, whole, tmp_path, deaths, seed):
+    """One sweep for each death, at moments spread over the whole life; returns how many cells were finished then."""
+    frame, moments = whole
+    edges = np.linspace(0, moments, deaths + 1).astype(int)
+    finished = []
+    for number, until in enumerate(np.random.default_rng(seed).integers(edges[:-1], edges[1:]).tolist()):
+        out = tmp_path / str(number)
+        assert mortals.live("sweep", SMALL, str(out), 0, until=until).died, until
+        finished.append(after_death(out))
+        assert not mortals.live("sweep", SMALL, str(out), 0).died
+        at_the_end(out, frame)
+    return finished
+
+
+def test_a_sweep_that_dies_once_ends_with_the_same_frame(mortals, whole, tmp_path):
+    finished = check_deaths(mortals, whole, tmp_path, 8, seed=0)
+    assert finished == sorted(finished)
+    assert set(finished) >= {0, 1, 2, 3}
 
 
 @pytest.mark.slow
-def test_a_sweep_killed_fifty_times_ends_with_the_same_frame(uninterrupted, tmp_path):
-    """Several sweeps, so that kills fall into every part of one."""
-    hits = number = 0
-    while hits < 50:
-        hits += len(check_kills(uninterrupted, tmp_path / f"out{number}", kills=12, seed=1 + number)[0])
-        number += 1
-        assert number <= 25
+def test_a_sweep_that_dies_at_fifty_moments_of_its_life_ends_with_the_same_frame(mortals, whole, tmp_path):
+    finished = check_deaths(mortals, whole, tmp_path, 50, seed=1)
+    assert set(finished) == {0, 1, 2, 3, 4}
 
 
-def test_a_sweep_at_work_can_be_read_and_reported(uninterrupted, tmp_path):
+@pytest.mark.parametrize(
+    ("workers", "kills", "longest"),
+    [(0, 12, 220), (2, 2, 150), pytest.param(0, 50, 75, marks=pytest.mark.slow)],
+    ids=["alone", "with two workers", "fifty times"],
+)
+def test_a_sweep_that_dies_again_and_again_ends_with_the_same_frame(workers, kills, longest, mortals, whole, tmp_path):
+    """Every life goes on where the last one ended (to begin takes 30 moments); a finished cell stays finished."""
+    out, rng, finished = tmp_path / "out", np.random.default_rng(kills), []
+    while len(finished) < kills:
+        if not mortals.live("sweep", SMALL, str(out), workers, until=int(rng.integers(longest))).died:
+            break
+        finished.append(after_death(out))
+    assert len(finished) > kills / 2
+    assert finished == sorted(finished)
+    assert not mortals.live("sweep", SMALL, str(out), workers).died
+    at_the_end(out, whole[0])
+
+
+def test_a_sweep_at_work_can_be_read_and_reported(tmp_path):
     """Whatever moment a report comes at, it finds whole cells with the rows that they will keep."""
-    folder, whole = uninterrupted
-    out = tmp_path / "out"
+    (tmp_path / "spec.toml").write_text(LARGER)
+    run_spec(tmp_path / "spec.toml", tmp_path / "whole", workers=0)
+    whole, out = load(tmp_path / "whole"), tmp_path / "out"
     partial = 0
-    with subprocess.Popen(command("run", folder / "spec.toml", "--out", out), stderr=subprocess.DEVNULL) as child:
+    order = ["run", tmp_path / "spec.toml", "--out", out, "--workers", "2", "--checkpoint-every", "0.1", "--quiet"]
+    command = [sys.executable, "-m", "advmdp", *map(str, order)]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as child:
         try:
             while child.poll() is None:
                 if not (out / "spec.toml").exists():

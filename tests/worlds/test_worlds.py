@@ -7,13 +7,14 @@ import re
 import subprocess
 import sys
 import time
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from advmdp import InvalidMDPError, InvalidSpecError, LinearMixtureMDP, make_adversary, make_world, occupancy
+from advmdp import InvalidMDPError, InvalidSpecError, LinearMixtureMDP, _checks, make_adversary, make_world, occupancy
 from advmdp import worlds as world_modules
 from advmdp.confidence import EllipsoidSet
 from advmdp.registry import worlds
@@ -524,3 +525,46 @@ def test_projection_on_the_bow_tie_breaks_pythagoras_and_on_the_band_it_does_not
     new = mirror_descent_step(band(), before, [np.zeros((1, 2)), np.zeros((2, 2))], 1.0).q
     star = [np.array([[1.0 - 1e-9, 1e-9]]), np.array([[0.4, 0.4], [0.1, 0.1]])]
     assert divergence(star, new) + divergence(new, before) <= divergence(star, before) + 1e-7
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("random-mixture", {"layer_sizes": (1, 30_000, 30_000, 1)}),
+        ("random-mixture", {"n_actions": 10**9}),
+        ("random-mixture", {"n_actions": 10**30}),
+        ("random-mixture", {"dim": 10**12}),
+        ("grid", {"height": 10**9, "width": 10**9}),
+        ("grid", {"height": 20_000, "width": 20_000}),
+        ("frozen-lake", {"horizon": 10**12}),
+        ("river-swim", {"horizon": 10**9, "length": 10**9}),
+        ("hard", {"horizon": 10**9, "episodes": 10**15}),
+        ("inventory", {"capacity": 10**9, "max_order": 10**8}),
+        ("inventory", {"capacity": 10**12}),
+        ("inventory", {"max_order": 10**12}),
+        ("queue", {"buffer": 10**9}),
+        ("queue", {"slots": 10**12}),
+        ("pricing", {"contacts": 10**12}),
+        ("routing", {"stages": 10**9, "width": 10**9}),
+    ],
+)
+def test_a_world_that_is_too_large_is_refused_with_the_memory_that_it_would_take(name, options, monkeypatch):
+    monkeypatch.setattr(_checks, "memory", lambda: 8 * 2**30)
+    tracemalloc.start()
+    try:
+        with pytest.raises(
+            (InvalidSpecError, InvalidMDPError), match=r"would take [\d,.]+ GiB of memory, there are 8\.0"
+        ):
+            make_world(name, **options)
+        assert tracemalloc.get_traced_memory()[1] < 2**26
+    finally:
+        tracemalloc.stop()
+
+
+def test_memory_that_runs_out_while_a_world_is_built_is_an_error_of_its_options():
+    @worlds.register("greedy")
+    def greedy(*, size: int):
+        return np.empty(size)
+
+    with pytest.raises(InvalidSpecError, match=r"world 'greedy' \(size=\d+\) needs more memory .* Unable to allocate"):
+        make_world("greedy", size=2**58)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from advmdp._checks import between, integer
+from advmdp._exclusive import Exclusive
 from advmdp.adversaries.base import Adversary
 from advmdp.errors import InvalidEpisodeError, InvalidSpecError
 from advmdp.layered import FloatArray, IntArray, LayeredMDP, TabularModel
@@ -30,7 +31,8 @@ class Reacting(Adversary):
 
     def reset(self) -> None:
         """Forget all trajectories."""
-        self._observed = 0
+        #: Episodes observed so far.
+        self.observed = 0
         self._usage = np.zeros(self.layers.n_pairs)
 
     def observe(self, states: IntArray, actions: IntArray) -> None:
@@ -45,17 +47,19 @@ class Reacting(Adversary):
             raise InvalidEpisodeError(f"layer {h}: there is no state {here[h]} with an action {taken[h]}")
         visited = np.zeros(self.layers.n_pairs)
         visited[self.layers.pair_offsets[:horizon] + here * self.layers.n_actions + taken] = 1.0
-        self._usage = self._usage + self._rate * (visited - self._usage)
-        self._observed += 1
+        with Exclusive(self):
+            self._usage = self._usage + self._rate * (visited - self._usage)
+            self.observed += 1
 
     def flat_losses(self, k: int) -> FloatArray:
         """The losses of the episode that comes next, which must be number k."""
-        if k != self._observed:
-            raise InvalidSpecError(
-                f"episode {k} is asked for after {self._observed} were observed: losses that react are known for "
-                f"episode {self._observed} only"
-            )
-        return self._react(k, self._usage)
+        with Exclusive(self):
+            if k != self.observed:
+                raise InvalidSpecError(
+                    f"episode {k} is asked for after {self.observed} were observed: losses that react are known for "
+                    f"episode {self.observed} only"
+                )
+            return self._react(k, self._usage)
 
     def _react(self, k: int, usage: FloatArray) -> FloatArray:
         """The losses of episode k, from how much each pair was used before."""
@@ -63,12 +67,12 @@ class Reacting(Adversary):
 
     def state(self) -> dict[str, Any]:
         """How many episodes were observed, and the usage."""
-        return {"observed": self._observed, "usage": self._usage.copy()}
+        return {"observed": self.observed, "usage": self._usage.copy()}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Go on from there."""
         usage = self.layers.loss_table(self.layers.flat_vector(state["usage"], "usage"), "usage")
-        self._observed = integer(state["observed"], "observed", 0, InvalidSpecError)
+        self.observed = integer(state["observed"], "observed", 0, InvalidSpecError)
         self._usage = usage
 
 

@@ -35,19 +35,20 @@ class Corrupted(Adversary):
         self._fraction = between(fraction, "fraction", 0.0, 1.0, InvalidSpecError)
         self._means = generator(seed, Stream.ADVERSARY).random(self.layers.n_pairs)
         self._draws = IndexedGenerator(seed, Stream.ADVERSARY)
-        self._block = -1
-        self._chosen: frozenset[int] = frozenset()
+        # The block that was looked at last, and its corrupted episodes: one value, as threads may share the adversary.
+        self._chosen: tuple[int, frozenset[int]] = -1, frozenset()
 
     def is_corrupted(self, k: int) -> bool:
         """Whether the adversary spends its budget on episode k."""
         block, place = divmod(integer(k, "episode", 0, InvalidSpecError), BLOCK)
-        if block != self._block:
+        known, chosen = self._chosen
+        if block != known:
             count = self._budget(block + 1) - self._budget(block)
             # Odd streams choose the episodes, even ones draw their losses.
             order = self._draws.at(2 * block + 1).permutation(BLOCK)
-            self._chosen = frozenset(order[:count].tolist())
-            self._block = block
-        return place in self._chosen
+            chosen = frozenset(order[:count].tolist())
+            self._chosen = block, chosen
+        return place in chosen
 
     def _budget(self, blocks: int) -> int:
         """Episodes that may be spoilt in the first ``blocks`` blocks."""

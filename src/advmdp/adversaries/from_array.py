@@ -78,7 +78,7 @@ class FromArray(Adversary):
             )
         parts = [float_array(entry, f"losses[{h}]", InvalidMDPError) for h, entry in enumerate(losses)]
         for h, part in enumerate(parts):
-            wanted = (len(parts[0]), layers.sizes[h], layers.n_actions)
+            wanted = (parts[0].shape[:1] or (1,)) + (layers.sizes[h], layers.n_actions)
             if part.shape != wanted or not len(part):
                 raise InvalidMDPError(
                     f"losses[{h}] has shape {part.shape}, should be {wanted} (episodes, states, actions)"

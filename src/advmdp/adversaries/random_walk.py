@@ -40,25 +40,27 @@ class RandomWalk(Adversary):
         self._spacing = 1
         # ... and after the block that was asked for last, so that going forward never replays.
         self._next = (0, self._checkpoints[0])
-        self._number = -1
-        self._tables: FloatArray
+        # What threads that share the adversary see of each other is whole: values are put in place, never changed.
+        self._block: tuple[int, FloatArray | None] = -1, None
 
     def flat_losses(self, k: int) -> FloatArray:
         """The reflected walk at episode k."""
         number, place = divmod(integer(k, "episode", 0, InvalidSpecError), BLOCK)
-        if number != self._number:
-            self._tables = _reflect(self._walk_through(number))
-            self._tables.flags.writeable = False
-            self._number = number
-        table: FloatArray = self._tables[place]
+        known, tables = self._block
+        if tables is None or number != known:
+            tables = _reflect(self._walk_through(number))
+            tables.flags.writeable = False
+            self._block = number, tables
+        table: FloatArray = tables[place]
         return table
 
     def _walk_through(self, number: int) -> FloatArray:
         """The walk during block ``number``, replayed from the nearest position before it."""
-        nearest = max(block for block in self._checkpoints if block <= number)
-        block, position = nearest, self._checkpoints[nearest]
-        if nearest < self._next[0] <= number:
-            block, position = self._next
+        checkpoints, last = self._checkpoints, self._next
+        block = max(block for block in checkpoints if block <= number)
+        position = checkpoints[block]
+        if block < last[0] <= number:
+            block, position = last
         while True:
             steps = self._step * self._draws.at(block).standard_normal((BLOCK, self.layers.n_pairs))
             steps[0] += position
@@ -70,11 +72,13 @@ class RandomWalk(Adversary):
                 return walk
 
     def _keep(self, block: int, position: FloatArray) -> None:
-        if block % self._spacing == 0:
-            self._checkpoints[block] = position
-        if len(self._checkpoints) > CHECKPOINTS:
-            self._spacing *= 2
-            self._checkpoints = {b: p for b, p in self._checkpoints.items() if b % self._spacing == 0}
+        checkpoints, spacing = self._checkpoints, self._spacing
+        if block % spacing == 0:
+            checkpoints = {**checkpoints, block: position}
+        if len(checkpoints) > CHECKPOINTS:
+            self._spacing = spacing = 2 * spacing
+            checkpoints = {b: p for b, p in checkpoints.items() if b % spacing == 0}
+        self._checkpoints = checkpoints
 
 
 def _reflect(walk: FloatArray) -> FloatArray:

@@ -25,14 +25,15 @@ class Switching(Adversary):
         super().__init__(mdp, episodes)
         self._period = integer(period, "period", 1, InvalidSpecError)
         self._draws = IndexedGenerator(seed, Stream.ADVERSARY)
-        self._drawn: int | None = None
-        self._table: FloatArray
+        # The table that was drawn last, and its number: one value, so that threads may share the adversary.
+        self._drawn: tuple[int, FloatArray | None] = -1, None
 
     def flat_losses(self, k: int) -> FloatArray:
         """The table of the period in which episode k lies."""
         number = k // self._period
-        if number != self._drawn:
-            self._table = self._draws.at(number).random(self.layers.n_pairs)
-            self._table.flags.writeable = False
-            self._drawn = number
-        return self._table
+        drawn, table = self._drawn
+        if table is None or number != drawn:
+            table = self._draws.at(number).random(self.layers.n_pairs)
+            table.flags.writeable = False
+            self._drawn = number, table
+        return table

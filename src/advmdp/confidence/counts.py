@@ -17,7 +17,10 @@ from advmdp.layered import FloatArray, IntArray, Layers
 
 @dataclass(frozen=True)
 class VisitCounts:
-    """N(s, a, s'); a new epoch begins when a visited pair has doubled its visits, and sets change with epochs only."""
+    """N(s, a, s'); a new epoch begins when a visited pair has doubled its visits, and sets change with epochs only.
+
+    The last decision layer is left out: see :class:`EpochCounts`.
+    """
 
     layers: Layers
 

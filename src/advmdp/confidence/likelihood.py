@@ -25,6 +25,8 @@ TOLERANCE = 1e-6
 SAFE_DECREMENT = 0.05
 #: Steps of one update.
 MAX_STEPS = 50
+#: Halvings that find the end of an interval for a weight.
+BISECTIONS = 25
 #: Decimals by which rows of base probabilities are told apart; what differs by less is rounding.
 DECIMALS = 13
 
@@ -67,8 +69,9 @@ def distinct_rows(model: LinearMixtureModel, shared: bool) -> Rows:
         for h in layers:
             first.setdefault(id(features[h]), h)
         stacked = np.concatenate([tables[id(features[h])] for h in first.values()] or [np.empty((0, dim))])
-        possible = stacked.any(axis=1)
-        found, inverse = np.unique(stacked[possible].round(DECIMALS), axis=0, return_inverse=True)
+        rounded = stacked.round(DECIMALS)
+        possible = rounded.any(axis=1)
+        found, inverse = np.unique(rounded[possible], axis=0, return_inverse=True)
         numbered = np.full(len(stacked), -1, dtype=np.int64)
         numbered[possible] = groups[-1] + inverse.ravel()
         begin = {}
@@ -285,6 +288,68 @@ def split_kernel(layers: Layers, flat: FloatArray, offsets: IntArray) -> list[Fl
     """Flat kernels as a list over layers of ``(S_h, A, S_{h+1})`` views."""
     shapes = [(layers.sizes[h], layers.n_actions, layers.sizes[h + 1]) for h in range(layers.horizon)]
     return [flat[start : start + n * a * m].reshape(n, a, m) for start, (n, a, m) in zip(offsets, shapes, strict=True)]
+
+
+# --------------------------------------------------------------------------------------- intervals
+
+
+def weight_intervals(vectors: FloatArray, counts: FloatArray, zeta: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """The likeliest mixture weights, and an interval for each: valid for all times at once, with one probability.
+
+    ``vectors`` are distinct vectors of base probabilities of transitions seen, ``(R, d)``, and ``counts`` how often
+    each was.  With L the log-likelihood, w its maximiser on the simplex and n transitions, the intervals are shadows of
+
+        { v : L(v) >= L(w) - (d - 1) / 2 ln(n + 1) - ln 2 - ln(1 / zeta) }.
+
+    A forecaster who mixes the base kernels anew for each transition, with Dirichlet(1/2) as the prior of the weights,
+    gives all of them together a probability within 2 (n + 1)^((d - 1) / 2) of exp L(w) (Cover and Ordentlich, 1996).
+    That probability over exp L of the true weights is a martingale, whatever the policy, and exceeds 1 / zeta with
+    probability at most zeta (Ville), so that the set holds the true weights for all n with probability 1 - zeta.
+    Transitions that all kernels find equally likely say nothing, and are not counted.
+
+    Returns the weights, the lower and the upper ends, ``(d,)`` each.
+    """
+    if not 0.0 < zeta < 1.0:
+        raise InvalidSpecError(f"zeta is {zeta!r}, should be a probability in (0, 1)")
+    dim = vectors.shape[1]
+    telling = (vectors != vectors[:, :1]).any(axis=1)
+    rows, seen = np.ascontiguousarray(vectors[telling]), np.ascontiguousarray(counts[telling])
+    if not len(rows):
+        low = np.ones(1) if dim == 1 else np.zeros(dim)
+        return np.full(dim, 1.0 / dim), low, np.ones(dim)
+    weights, value, _ = _likeliest(rows, seen)
+    level = value - (0.5 * (dim - 1) * np.log(seen.sum() + 1.0) + np.log(2.0 / zeta))
+
+    def inside(j: int, t: float) -> bool:
+        """Whether some v with v_j = t is in the set, or may be, but for the accuracy of a fit."""
+        # With v_j = t, the others mix the vectors t a_j + (1 - t) a_l: the same problem with one coordinate less.
+        others = np.delete(rows, j, axis=1)
+        mixed = t * rows[:, j : j + 1] + (1.0 - t) * others
+        if not mixed.any(axis=1).all():
+            return False
+        _, best, gap = _likeliest(np.ascontiguousarray(mixed), seen)
+        return bool(best + gap >= level)
+
+    ends = np.empty((2, dim))
+    for j in range(dim):
+        for side, end in enumerate((0.0, 1.0)):
+            # L(. | v_j = t) is concave in t, so that the set is an interval: its end by bisection, from outside.
+            outer, inner = end, float(weights[j])
+            if not inside(j, outer):
+                for _ in range(BISECTIONS):
+                    middle = 0.5 * (outer + inner)
+                    outer, inner = (outer, middle) if inside(j, middle) else (middle, inner)
+            ends[side, j] = outer
+    return weights, ends[0], ends[1]
+
+
+def _likeliest(rows: FloatArray, counts: FloatArray) -> tuple[FloatArray, float, float]:
+    """Weights of maximum likelihood, its logarithm, and what that may be short of the maximum."""
+    weights, gaps = np.full((1, rows.shape[1]), 1.0 / rows.shape[1]), np.zeros(1)
+    if rows.shape[1] > 1:
+        everything = np.arange(len(rows))
+        fit(rows, np.array([0, len(rows)]), everything, counts, 0.0, TOLERANCE, MAX_STEPS, weights, gaps)
+    return weights[0], float(counts @ np.log(rows @ weights[0])), float(gaps[0])
 
 
 # ------------------------------------------------------------------------------------ compiled loops

@@ -237,6 +237,16 @@ class MixtureEvidence:
         seen = [self._seen(h) for h in self.null.groups[g]]
         return np.concatenate([rows for _, rows, _ in seen]), np.concatenate([n for _, _, n in seen]).astype(np.float64)
 
+    def mixtures_seen(self) -> list[tuple[FloatArray, FloatArray]]:
+        """For each group of layers with the same weights: base probabilities ``(R, d)`` and counts of what was seen."""
+        counted = self._counted()
+        found = []
+        for g, layers in enumerate(self.null.groups):
+            rows, counts = counted._seen_by(g)
+            scale = 1.0 if self.null.shared else self.null.model.scales[layers[0]]
+            found.append((rows * scale, counts))
+        return found
+
     def _fit(self, g: int) -> tuple[FloatArray, float]:
         """The likeliest parameter of a group, and a bound on what any other gains over it (in nats)."""
         return self.null.families[g].likeliest(*self._seen_by(g))

@@ -18,10 +18,11 @@ from advmdp.errors import InvalidSpecError
 from advmdp.layered import FloatArray, IntArray, LinearMixtureModel
 
 Geometry = Literal["ellipsoid", "box"]
-Radius = Literal["paper", "paper-uniform", "determinant", "joint"]
+Radius = Literal["paper", "paper-uniform", "determinant", "joint", "likelihood"]
 
 
-Beta = Callable[[RidgeEstimate, int], list[float]]
+#: Radii of layers 0..H-2 from an estimate and the number of the episode, from 1.
+Beta = Callable[[Any, int], list[float]]
 
 
 class Regression(NamedTuple):
@@ -30,6 +31,11 @@ class Regression(NamedTuple):
     sums: AllNextStates | SharedNextStates | OneNextState
     estimate: RidgeEstimate
     version: int = 0
+
+    @property
+    def shared(self) -> bool:
+        """Whether the estimate is one of the weights, for all layers."""
+        return isinstance(self.sums, SharedNextStates)
 
 
 @dataclass(frozen=True)
@@ -107,15 +113,15 @@ class MixtureSets:
         nowhere, unit = [np.zeros(dim)] * horizon, [np.eye(dim)] * horizon
         self._ellipsoids = EllipsoidSet(model.features, nowhere, unit, 0.0, simplex)
 
-    def radii(self, data: Regression) -> FloatArray:
+    def radii(self, data: Any) -> FloatArray:
         """beta of layers 0..H-2, scaled."""
         return self.scale * np.array(self.beta(data.estimate, data.version + 1))
 
-    def __call__(self, data: Regression) -> ConfidenceSet:
+    def __call__(self, data: Any) -> ConfidenceSet:
         """The kernels that the data leaves possible."""
         estimate, radii = data.estimate, self.radii(data)
         centres, grams = estimate.centres, estimate.grams
-        if isinstance(data.sums, SharedNextStates):
+        if data.shared:
             # theta_h = c_h w, so that |w - w_k|_Lambda is |theta_h - c_h w_k| in the norm of Lambda / c_h^2.
             scales = np.array(self.model.scales[:-1])
             centres, grams = scales[:, None] * centres, grams / (scales**2)[:, None, None]

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from advmdp._checks import float_array, integer
+from advmdp._checks import integer, numbers
 from advmdp._compiled import allocating_kernel
 from advmdp._summation import CompensatedSum
 from advmdp.errors import InvalidSpecError
@@ -97,7 +97,7 @@ class DynamicRegret:
         # least[j]: the least loss of the first j segments; each round allows one more switch.
         least, came_from = values[0].copy(), []
         least[0] = 0.0
-        for _ in range(switches):
+        for _ in range(min(switches, segments - 1)):  # there is no room for more switches than that
             through = least[:, None] + values
             start = np.argmin(through, axis=0)
             better = through[start, np.arange(segments + 1)] < least
@@ -132,13 +132,15 @@ class DynamicRegret:
             "best_at_rows": list(self._best_at_rows),
         }
 
-    def set_state(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
-        prefix = float_array(state["prefix"], "prefix", ValueError)
-        self._filled = len(prefix)
-        self._prefix[: self._filled] = prefix
-        self._best.total[:], self._best.carry[:] = np.split(float_array(state["best"], "best", ValueError), 2)
-        self._best_at_rows = [float(value) for value in state["best_at_rows"]]
+    def set_state(self, state: dict[str, Any], played: int) -> None:
+        """Go on from there, after so many episodes; ValueError where that cannot be."""
+        filled, most = int(np.count_nonzero(self.grid <= played)), played + 1.0
+        prefix = numbers(state["prefix"], "prefix", (filled, self._prefix.shape[1]), 0.0, most)
+        best = numbers(state["best"], "best", (2,), -1.0, self._mdp.layers.horizon * most)
+        rows = int(np.count_nonzero(self._logged <= played)) if "per-episode" in self.comparators else 0
+        at_rows = numbers(state["best_at_rows"], "best_at_rows", (rows,), 0.0, self._mdp.layers.horizon * most)
+        self._filled, self._prefix[:filled], self._best_at_rows = filled, prefix, at_rows.tolist()
+        self._best.total[:], self._best.carry[:] = np.split(best, 2)
 
 
 @allocating_kernel

@@ -6,14 +6,17 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
 from advmdp.experiments.work import Job, Message, compile_kernels, play
+from advmdp.registry import import_modules, imported
 
 #: One thread per worker, so that workers do not compete and sums do not depend on the number of cores.
 ONE_THREAD = dict.fromkeys(
@@ -199,9 +202,9 @@ class _Member:
         context: Any = multiprocessing.get_context("spawn" if sys.platform == "win32" else "forkserver")
         context.set_forkserver_preload(["__main__", __name__])
         self.connection, theirs = context.Pipe()
-        self.process = context.Process(target=_serve, args=(theirs,), daemon=True)
+        self.process = context.Process(target=_serve, args=(theirs, tuple(imported)), daemon=True)
         try:
-            with _environment(ONE_THREAD):
+            with _environment(ONE_THREAD), _signals_held_back():
                 self.process.start()
         except (EOFError, OSError) as error:
             raise RuntimeError(
@@ -223,12 +226,15 @@ class _Member:
         return f"its worker process {how}"
 
 
-def _serve(connection: Connection) -> None:
+def _serve(connection: Connection, modules: Sequence[str]) -> None:
     """The life of a worker: jobs come in, messages go out; it ends when the driver is gone."""
     # Ctrl-C, or a batch system's SIGTERM, reaches all processes: what is to be done then is the driver's decision.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    # In a long computation it would not notice that the driver is gone.
+    threading.Thread(target=_end_with_the_driver, daemon=True).start()
     sys.stderr = _Lines(connection)
+    import_modules(modules)
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):
         while True:
             order, content = connection.recv()
@@ -237,6 +243,13 @@ def _serve(connection: Connection) -> None:
                 connection.send("compiled")
             elif order == "play":
                 _play(connection, content)
+
+
+def _end_with_the_driver() -> None:
+    driver = multiprocessing.parent_process()
+    if driver is not None:
+        driver.join()
+        os._exit(1)
 
 
 def _play(connection: Connection, job: Job) -> None:
@@ -277,6 +290,23 @@ class _Lines:
     def isatty(self) -> bool:
         """Never."""
         return False
+
+
+@contextmanager
+def _signals_held_back() -> Generator[None, None, None]:
+    """Let nobody but the driver hear Ctrl-C: it would end a fork server that still imports, and workers with it.
+
+    Processes inherit what is held back here; what comes for the driver meanwhile is heard right after.
+    """
+    if sys.platform == "win32":
+        yield
+        return
+    resource_tracker.ensure_running()  # which would let them through again, if the fork server had to start it
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 import pandas as pd
 
+from advmdp._checks import float_array, integer
 from advmdp.experiments.runner import ResumableWatcher, logged_episodes
 from advmdp.layered import FloatArray, LayeredMDP
 from advmdp.learners import Learner
@@ -34,6 +35,7 @@ class DecompositionMeasure:
         self._rows = logged_episodes(episodes)
         applies = learner.q is not None and hasattr(learner, "loss_estimate")
         self._split = Decomposition(mdp, episodes, self._rows) if applies else None
+        self._learner = learner
 
     def before(self, k: int, learner: Learner, q: FloatArray, losses: FloatArray) -> None:
         """Before the update."""
@@ -59,6 +61,8 @@ class DecompositionMeasure:
     def set_state(self, state: dict[str, Any]) -> None:
         """Of the decomposition."""
         if self._split is not None:
+            if state["played"] != self._learner.episodes_seen:
+                raise ValueError(f"its decomposition is of {state['played']} episodes")
             self._split.set_state(state)
 
 
@@ -81,7 +85,7 @@ class WidthsMeasure:
     )
 
     def __init__(self, mdp: LayeredMDP, learner: Learner, episodes: int) -> None:
-        self._mdp, self._layers = mdp, mdp.layers
+        self._mdp, self._layers, self._learner = mdp, mdp.layers, learner
         self._logged = logged_episodes(episodes)
         self._rows: list[list[float]] = []
 
@@ -116,7 +120,7 @@ class WidthsMeasure:
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Go on after those rows."""
-        self._rows = [list(map(float, row)) for row in state["rows"]]
+        self._rows = _written(state["rows"], self._logged, self._learner, len(self.names))
 
 
 class CoverageMeasure:
@@ -127,7 +131,7 @@ class CoverageMeasure:
     """
 
     def __init__(self, mdp: LayeredMDP, learner: Learner, episodes: int) -> None:
-        self._mdp = mdp
+        self._mdp, self._learner = mdp, learner
         self._logged = logged_episodes(episodes)
         self._last: tuple[Any, bool] = (None, False)
         self._count = 0
@@ -157,8 +161,8 @@ class CoverageMeasure:
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Go on after those."""
-        self._count = int(state["count"])
-        self._rows = [list(map(float, row)) for row in state["rows"]]
+        self._rows = _written(state["rows"], self._logged, self._learner, 2)
+        self._count = integer(state["count"], "count", 0, ValueError)
 
 
 class ModelTestMeasure:
@@ -169,6 +173,7 @@ class ModelTestMeasure:
     """
 
     def __init__(self, mdp: LayeredMDP, learner: Learner, episodes: int) -> None:
+        self._learner = learner
         self._logged = logged_episodes(episodes)
         self._values: list[float] = []
 
@@ -191,7 +196,16 @@ class ModelTestMeasure:
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Go on after those values."""
-        self._values = list(map(float, state["values"]))
+        self._values = [row[0] for row in _written([[x] for x in state["values"]], self._logged, self._learner, 1)]
+
+
+def _written(rows: Any, logged: Sequence[int], learner: Learner, width: int) -> list[list[float]]:
+    """Rows out of a file, as many as the learner, which is restored first, has seen logged episodes."""
+    count = sum(episode <= learner.episodes_seen for episode in logged)
+    table, shape = float_array(rows, "rows", ValueError), (count, width) if count else (0,)
+    if table.shape != shape:
+        raise ValueError(f"rows of shape {table.shape}, should be {shape}")
+    return [list(map(float, row)) for row in table]
 
 
 MEASURES: dict[str, Callable[[LayeredMDP, Learner, int], Measure]] = {

@@ -14,6 +14,7 @@ from typing import Any
 from advmdp.errors import InvalidSpecError
 from advmdp.experiments.engines import ONE_THREAD
 from advmdp.experiments.work import Job, Message, play
+from advmdp.registry import import_modules, imported
 
 #: Seconds for the first answer of a cluster.
 PATIENCE_TO_CONNECT = 10.0
@@ -65,7 +66,7 @@ class RayEngine:
     def start(self, job: Job) -> None:
         """Submit a task, whose messages come as it runs; trying again is the driver's business, not Ray's."""
         task = self._ray.remote(num_cpus=1, max_retries=0, num_returns="streaming")(_messages)
-        self._running[task.remote(job)] = job
+        self._running[task.remote(job, tuple(imported))] = job
 
     def poll(self, seconds: float) -> list[Message]:
         """The messages of all tasks that have some."""
@@ -132,9 +133,10 @@ def _knock(address: str | None) -> None:
         socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE_TO_CONNECT).close()
 
 
-def _messages(job: Job) -> Iterator[Message]:
+def _messages(job: Job, modules: Sequence[str]) -> Iterator[Message]:
     """What a task does."""
     try:
+        import_modules(modules)
         # Not `yield from`: what Ray sends into a generator is not meant for ours.
         for message in play(job):  # noqa: UP028
             yield message

@@ -14,10 +14,11 @@ import pandas as pd
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from advmdp._checks import integer
+from advmdp._checks import between, integer, numbers
 from advmdp._compiled import kernel
 from advmdp._summation import CompensatedSum, add_one
 from advmdp.adversaries import Adversary
+from advmdp.adversaries.adaptive import Reacting
 from advmdp.episodes import Episode, simulate
 from advmdp.errors import InvalidMDPError, InvalidSpecError
 from advmdp.experiments.dynamic_regret import Comparator, DynamicRegret
@@ -219,8 +220,7 @@ class Run:
         sizes, n_actions, horizon = layers.size_array, layers.n_actions, layers.horizon
         rng, sums, occupancies, q = self._rng, self._sums, self._occupancies, self._q
         policy: FloatArray | None = None
-        full_information, all_actions = learner.feedback == "full", learner.feedback == "actions"
-        first_states = layers.pair_offsets[:-1] // n_actions
+        full_information, by_state = learner.feedback == "full", learner.feedback == "actions"
         for k in range(self.played, self.played + count):
             flat_policy = learner.flat_policy
             if flat_policy is not policy:
@@ -251,9 +251,8 @@ class Run:
             self._observed_loss += total
             if watch is not None:
                 watch.before(k, learner, q, losses)
-            table = losses if full_information else None
-            choices = losses.reshape(-1, n_actions)[first_states + states] if all_actions else None
-            learner.update(Episode(states, actions, observed, table, k, choices))
+            every = [table[s] for table, s in zip(layers.split(losses), states, strict=True)] if by_state else None
+            learner.update(Episode(states, actions, observed, losses if full_information else None, k, every))
             if watch is not None:
                 watch.after(k, learner)
             if not adversary.oblivious:
@@ -324,32 +323,49 @@ class Run:
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Go on from what :meth:`state` returned; this run must be new, and built as that one was."""
+        """Go on from what :meth:`state` returned; this run must be new, and built as that one was.
+
+        ValueError where it does not fit; the run is then of no use, and must be built anew.
+        """
         if self.played:
             raise InvalidSpecError(f"the run has already played {self.played} episodes, should be new")
-        rows = [(int(k), float(loss), float(total), float(seen)) for k, loss, total, seen in state["rows"]]
-        self.played = integer(state["played"], "played", 0, ValueError)
-        if [row[0] for row in rows] != [count for count in self._logged if count <= self.played]:
-            raise ValueError(f"its rows do not fit {self.played} episodes played")
-        flat_vector = self.mdp.layers.flat_vector
-        self.seconds = float(state["seconds"])
-        self.processor_seconds = float(state["processor_seconds"])
-        self._rng.bit_generator.state = state["random"]
-        self._rows = rows
-        self._summed_losses[: len(rows)] = state["summed_losses"]
-        self._sums.total[:] = state["total"]
-        self._sums.carry[:] = state["carry"]
-        self._occupancies = flat_vector(state["occupancies"], "occupancies")
-        self._observed_loss = float(state["observed_loss"])
-        self._flat_policy = flat_vector(state["flat_policy"], "flat_policy")
-        self._q = flat_vector(state["q"], "q")
+        played = integer(state["played"], "played", 0, ValueError)
+        layers, logged = self.mdp.layers, [count for count in self._logged if count <= played]
+        n_pairs, most = layers.n_pairs, layers.horizon * (played + 1.0)
+        shape = (len(logged), 4) if logged else (0,)
+        rows = numbers(state["rows"], "rows", shape, 0.0, most).reshape(-1, 4)
+        if played > self.episodes or rows[:, 0].tolist() != logged:
+            raise ValueError(f"its rows do not fit {played} of {self.episodes} episodes played")
+        summed = numbers(state["summed_losses"], "summed_losses", (len(logged), n_pairs), 0.0, played + 1.0)
+        total = numbers(state["total"], "total", (n_pairs + 1,), 0.0, most)
+        carry = numbers(state["carry"], "carry", (n_pairs + 1,), -1.0, 1.0)
+        occupancies = numbers(state["occupancies"], "occupancies", (n_pairs,), 0.0, played + 1.0)
+        flat_policy = numbers(state["flat_policy"], "flat_policy", (n_pairs,), 0.0)
+        if played:
+            check_policy(layers, flat_policy)
+        q = numbers(state["q"], "q", (n_pairs,), 0.0, 1.0 + 1e-9)
+        observed, seconds, processor_seconds = (
+            between(state[name], name, 0.0, high, ValueError)
+            for name, high in (("observed_loss", most), ("seconds", 1e12), ("processor_seconds", 1e12))
+        )
         self.learner.set_state(state["learner"])
         self.adversary.set_state(state["adversary"])
+        if isinstance(self.adversary, Reacting) and self.adversary.observed != played:
+            raise ValueError(f"its adversary has observed {self.adversary.observed} episodes, and {played} were played")
+        if self.learner.episodes_seen != played:
+            raise ValueError(f"its learner has seen {self.learner.episodes_seen} episodes, and {played} were played")
         watch = self._resumable_watch()
         if watch is not None:
             watch.set_state(state["watch"])
         if self._dynamic is not None:
-            self._dynamic.set_state(state["dynamic"])
+            self._dynamic.set_state(state["dynamic"], played)
+        self._rng.bit_generator.state = state["random"]
+        self._rows = [(int(k), loss, sum_, seen) for k, loss, sum_, seen in rows.tolist()]
+        self._summed_losses[: len(logged)] = summed
+        self._sums.total[:], self._sums.carry[:] = total, carry
+        self._occupancies, self._flat_policy, self._q = occupancies, flat_policy, q
+        self._observed_loss, self.seconds, self.processor_seconds = observed, seconds, processor_seconds
+        self.played = played
 
     def _resumable_watch(self) -> ResumableWatcher | None:
         if self.watch is None or isinstance(self.watch, ResumableWatcher):

@@ -5,6 +5,7 @@
     seeds = 5                       # 0, 1, 2, 3, 4; or a list
     measures = ["widths"]           # further columns, see measures.py
     comparators = ["per-episode"]   # regret against changing policies as well, see run
+    imports = ["my_worlds"]         # modules that register what is named below
     worlds = ["random-mixture"]     # names, or tables as below
     adversaries = ["switching"]
 
@@ -30,7 +31,7 @@ import re
 import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
@@ -45,13 +46,15 @@ from advmdp.experiments.measures import MEASURES, Measures
 from advmdp.experiments.runner import Run
 from advmdp.layered import LayeredMDP
 from advmdp.learners import make_learner
-from advmdp.registry import Registry, adversaries, learners, worlds
+from advmdp.registry import Registry, adversaries, import_modules, learners, worlds
 from advmdp.worlds import make_world
 
 #: Options that an experiment sets itself.
 RESERVED = {"world": (), "adversary": ("seed",), "learner": ("seed", "losses")}
 #: The longest part of an id, and of a value in a label, that is written out.
 LONGEST_PART, LONGEST_VALUE = 60, 30
+#: Bytes of a spec file.
+MOST_SPEC = 2**22
 #: Each is a file or two.
 MOST_CELLS = 1_000_000
 
@@ -76,6 +79,7 @@ class Document(_Strict):
     seeds: int | list[int]
     measures: list[str] = []
     comparators: list[int | str] = []
+    imports: list[str] = []
     worlds: list[Entry]
     adversaries: list[Entry]
     learners: list[Entry]
@@ -97,6 +101,8 @@ class Choice:
     name: str
     #: As JSON with sorted keys: equal text is equal meaning.
     options_json: str = "{}"
+    #: All options with their defaults; None: ask the registry.
+    defaults: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
 
     @cached_property
     def options(self) -> dict[str, Any]:
@@ -175,16 +181,28 @@ class Spec:
     """A spec file that makes sense: names, options and values are known, nothing is said twice.
 
     Whether learners, worlds and adversaries fit together is the question of :meth:`check`, which builds them.
+
+    Parameters
+    ----------
+    text
+        In TOML.
+    source
+        Where it is from, for messages.
+    remembered
+        The :attr:`signatures` of an experiment that is only read: then none of its modules is imported, and names that
+        are not known here are looked up in it.
     """
 
-    def __init__(self, text: str, source: str = "spec") -> None:
+    def __init__(
+        self, text: str, source: str = "spec", remembered: Mapping[str, Mapping[str, Any]] | None = None
+    ) -> None:
         self.text = text
         try:
             document = Document.model_validate(tomllib.loads(text))
-        except tomllib.TOMLDecodeError as error:
-            raise InvalidSpecError(f"{source} is not TOML: {error}") from error
         except ValidationError as error:
             raise InvalidSpecError(f"{source}: " + "; ".join(_problems(error))) from error
+        except (ValueError, RecursionError) as error:  # of numbers that are too long, and of brackets that are too deep
+            raise InvalidSpecError(f"{source} is not TOML: {error}") from error
         try:
             self.title = document.title
             self.episodes = _integers("episodes", document.episodes, 1)
@@ -192,9 +210,12 @@ class Spec:
             self.measures = _measures(document.measures)
             _no_repetition("comparators", document.comparators)
             self.comparators = check_comparators(cast("list[Comparator]", document.comparators))
-            self.worlds = _choices(worlds, "worlds", document.worlds)
-            self.adversaries = _choices(adversaries, "adversaries", document.adversaries)
-            self.learners = _choices(learners, "learners", document.learners)
+            if remembered is None:
+                import_modules(document.imports)
+            known = remembered or {}
+            self.worlds = _choices(worlds, "worlds", document.worlds, known)
+            self.adversaries = _choices(adversaries, "adversaries", document.adversaries, known)
+            self.learners = _choices(learners, "learners", document.learners, known)
             parts = (self.worlds, self.adversaries, self.learners, self.episodes, self.seeds)
             _not_too_many("worlds x adversaries x learners x episodes x seeds", math.prod(map(len, parts)))
         except InvalidSpecError as error:
@@ -209,9 +230,13 @@ class Spec:
     def read(cls, path: str | Path) -> Spec:
         """The spec in a file."""
         try:
-            text = Path(path).read_text(encoding="utf-8")
+            with open(path, "rb") as file:
+                content = file.read(MOST_SPEC + 1)
+            text = content.decode()
         except (OSError, UnicodeDecodeError) as error:
             raise InvalidSpecError(f"{path} cannot be read: {error}") from error
+        if len(content) > MOST_SPEC:
+            raise InvalidSpecError(f"{path} is longer than {MOST_SPEC} bytes, which no spec is")
         return cls(text, str(path))
 
     def small(self) -> Spec:
@@ -221,6 +246,14 @@ class Spec:
         if not changes:
             raise InvalidSpecError("the spec has no table 'small', so no small variant")
         return Spec(to_toml(document | changes), "the small variant")
+
+    @property
+    def signatures(self) -> dict[str, dict[str, Any]]:
+        """By kind and name, the options of all that is used: with them a spec can be read where these are unknown."""
+        return {
+            choices[0].kind: {choice.name: _remembered(choice.defaults or {}) for choice in choices}
+            for choices in (self.worlds, self.adversaries, self.learners)
+        }
 
     @cached_property
     def cells(self) -> tuple[Cell, ...]:
@@ -385,7 +418,30 @@ def _no_repetition(key: str, values: Sequence[Any]) -> None:
         raise InvalidSpecError(f"{key} has {twice[0]!r} twice: equal runs are not independent samples")
 
 
-def _choices(registry: Registry[Any], key: str, entries: list[Entry]) -> tuple[Choice, ...]:
+def _signature(registry: Registry[Any], name: str, known: Mapping[str, Mapping[str, Any]]) -> tuple[Any, bool]:
+    """The options of an entry with their defaults, and whether it takes others; by heart where the registry fails."""
+    try:
+        parameters = inspect.signature(registry.get(name)).parameters.values()
+        return registry.options(name), any(p.kind is p.VAR_KEYWORD for p in parameters)
+    except InvalidSpecError as error:
+        if name in known.get(registry.kind, {}):
+            saved = known[registry.kind][name]
+            return {**saved["defaults"], **dict.fromkeys(saved["required"], inspect.Parameter.empty)}, True
+        raise InvalidSpecError(
+            f"{error}; a module of yours that registers it is named by `imports = [...]` in the spec, or by --import"
+        ) from error
+
+
+def _remembered(defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """What :func:`_signature` needs, as plain data."""
+    given = {option: default for option, default in defaults.items() if default is not inspect.Parameter.empty}
+    plain = {option: json.loads(_text_of(default)) for option, default in given.items()}
+    return {"defaults": plain, "required": [option for option in defaults if option not in given]}
+
+
+def _choices(
+    registry: Registry[Any], key: str, entries: list[Entry], known: Mapping[str, Mapping[str, Any]]
+) -> tuple[Choice, ...]:
     """The entries with their grids expanded, each option known, no two the same."""
     if not entries:
         raise InvalidSpecError(f"{key} is empty, should name at least one; there are: {', '.join(registry.names())}")
@@ -393,12 +449,9 @@ def _choices(registry: Registry[Any], key: str, entries: list[Entry]) -> tuple[C
     for number, entry in enumerate(entries):
         place = f"{key}[{number}]"
         try:
-            defaults = registry.options(entry.name)
+            defaults, takes_any = _signature(registry, entry.name, known)
         except InvalidSpecError as error:
             raise InvalidSpecError(f"{place}.name: {error}") from error
-        takes_any = any(
-            p.kind is p.VAR_KEYWORD for p in inspect.signature(registry.get(entry.name)).parameters.values()
-        )
         choosable = [option for option in defaults if option not in RESERVED[registry.kind]]
         for table, option in [("options", o) for o in entry.options] + [("grid", o) for o in entry.grid]:
             if option in RESERVED[registry.kind]:
@@ -420,7 +473,7 @@ def _choices(registry: Registry[Any], key: str, entries: list[Entry]) -> tuple[C
             given = {**entry.options, **dict(zip(entry.grid, values, strict=True))}
             given = {o: float(v) if type(v) is int and type(defaults.get(o)) is float else v for o, v in given.items()}
             options = {o: v for o, v in given.items() if o not in defaults or not _same(v, defaults[o])}
-            choice = Choice(registry.kind, entry.name, _canonical(options, place))
+            choice = Choice(registry.kind, entry.name, _canonical(options, place), defaults)
             if choice in found:
                 raise InvalidSpecError(
                     f"{place}: {entry.name!r} with options {options} is also {found[choice]}: equal runs are not "
@@ -441,13 +494,18 @@ def _same(value: Any, default: Any) -> bool:
 
 def _default(choice: Choice, option: str) -> Any:
     registry = {"world": worlds, "adversary": adversaries, "learner": learners}[choice.kind]
-    default = registry.options(choice.name).get(option)
+    known = registry.options(choice.name) if choice.defaults is None else choice.defaults
+    default = known.get(option)
     return None if default is inspect.Parameter.empty else default
 
 
 def _value_text(choice: Choice, option: str) -> str:
     """The value of an option, given or default, as text that is equal for equal values."""
-    value = choice.options[option] if option in choice.options else _default(choice, option)
+    return _text_of(choice.options[option] if option in choice.options else _default(choice, option))
+
+
+def _text_of(value: Any) -> str:
+    """A value as JSON, what JSON does not have by its name."""
     try:
         return _canonical(value)
     except InvalidSpecError:

@@ -24,7 +24,6 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -39,27 +38,21 @@ import pyarrow.parquet as pq
 
 from advmdp import storage
 from advmdp.errors import CorruptCheckpointError, InvalidSpecError, StoreBusyError
-from advmdp.experiments.spec import Cell, Spec
-from advmdp.layered import FloatArray
+from advmdp.experiments.contents import (
+    MOST_ROW_BYTES,
+    Final,
+    check_manifest,
+    check_record,
+    json_of,
+    read_rows,
+    timing_of,
+)
+from advmdp.experiments.spec import MOST_SPEC, Cell, Spec
 
 SPEC, MANIFEST, CELLS, CHECKPOINTS, LOCK = "spec.toml", "manifest.json", "cells", "checkpoints", ".lock"
 #: Seconds between two writes of the manifest while cells come in.
 MANIFEST_INTERVAL = 1.0
 PACKAGES = ("advmdp", "numpy", "scipy", "numba", "pandas", "pyarrow", "ray")
-
-
-@dataclass(frozen=True, eq=False)
-class Final:
-    """What a cell ends with, each a list over layers of tables ``(S_h, A)``.
-
-    ``policy`` and ``occupancy`` (its true occupancy measure) are those of the last episode, ``mean_occupancy`` is the
-    average over all episodes, ``best_policy`` the best fixed policy in hindsight.
-    """
-
-    policy: list[FloatArray]
-    occupancy: list[FloatArray]
-    mean_occupancy: list[FloatArray]
-    best_policy: list[FloatArray]
 
 
 class Store:
@@ -74,13 +67,16 @@ class Store:
     def spec_text(self) -> str:
         """The spec as it was given."""
         try:
-            return (self.directory / SPEC).read_text(encoding="utf-8")
+            return storage.read_bytes(self.directory / SPEC, MOST_SPEC).decode()
         except UnicodeDecodeError as error:
             raise CorruptCheckpointError(f"{self.directory / SPEC} is not text any more: {error}") from error
 
     @property
     def spec(self) -> Spec:
-        """The spec, validated; CorruptCheckpointError if it is not the one that the manifest vouches for."""
+        """The spec, validated; CorruptCheckpointError if it is not the one that the manifest vouches for.
+
+        Reading imports nothing: names that are not known here are those that the manifest remembers.
+        """
         for attempt in range(2):  # between the two reads a writer may have put both in place
             text, known = self.spec_text, _read_manifest(self.directory)
             if known is None or _sha256(text) in known["spec_sha256"]:
@@ -90,7 +86,7 @@ class Store:
                     f"{self.directory / SPEC} was changed after it was written (its checksum differs from the "
                     f"manifest's); to go on, give the spec: `advmdp run SPEC --out {self.directory}`"
                 )
-        return Spec(text, str(self.directory / SPEC))
+        return Spec(text, str(self.directory / SPEC), _signatures(known))
 
     @property
     def manifest(self) -> dict[str, Any]:
@@ -114,28 +110,28 @@ class Store:
 
     def frame(self, cell: Cell) -> pd.DataFrame:
         """The rows of one finished cell; CorruptCheckpointError if they are not what was written."""
-        record = self._record(cell)
+        record, final = self._record(cell)
         path = self.directory / CELLS / f"{cell.id}.parquet"
         try:
-            content = path.read_bytes()
+            content = storage.read_bytes(path, MOST_ROW_BYTES)
+            if hashlib.sha256(content).hexdigest() != record["rows_sha256"]:
+                raise ValueError("its checksum differs")
+            return read_rows(content, cell, len(final.policy))
         except FileNotFoundError as error:
             raise CorruptCheckpointError(f"{path} is missing; {self._cure()}") from error
-        if hashlib.sha256(content).hexdigest() != record["rows_sha256"]:
-            raise CorruptCheckpointError(f"{path} is not what was written: its checksum differs; {self._cure()}")
-        frame: pd.DataFrame = pq.read_table(pa.BufferReader(content)).to_pandas()
-        return frame
+        except (ValueError, OSError, KeyError) as error:  # Arrow has all of them
+            raise CorruptCheckpointError(f"{path} is not what was written: {error}; {self._cure()}") from error
 
     def final(self, cell_id: str) -> Final:
         """The policies and occupancy measures that a finished cell ends with."""
         by_id = {cell.id: cell for cell in self.cells()}
         if cell_id not in by_id or not self.is_done(by_id[cell_id]):
             raise InvalidSpecError(f"{self.directory} has no finished cell {cell_id!r}")
-        tree = self._record(by_id[cell_id])
-        return Final(**{name: tree[name] for name in Final.__dataclass_fields__})
+        return self._record(by_id[cell_id])[1]
 
     def timing(self, cell: Cell) -> dict[str, Any]:
         """Seconds (by the clock and of the processor), episodes per second, attempts and version of a finished cell."""
-        return cast("dict[str, Any]", self._record(cell)["timing"])
+        return timing_of(self._record(cell)[0])
 
     def load(self) -> pd.DataFrame:
         """The rows of all finished cells as one tidy frame; see :func:`load`."""
@@ -156,17 +152,22 @@ class Store:
     def _record_path(self, cell_id: str) -> Path:
         return self.directory / CELLS / f"{cell_id}.npz"
 
-    def _record(self, cell: Cell) -> dict[str, Any]:
+    def _record(self, cell: Cell) -> tuple[dict[str, Any], Final]:
         path = self._record_path(cell.id)
         try:
             tree = storage.read(path, "cell")
         except CorruptCheckpointError as error:
             raise CorruptCheckpointError(f"{error}; {self._cure()}") from error
-        if tree.get("definition") != cell.definition:
+        if not _is(tree.get("definition"), cell.definition):
             raise CorruptCheckpointError(
                 f"{path} is the result of {tree.get('definition')}, should be that of {cell.definition}; {self._cure()}"
             )
-        return tree
+        try:
+            return tree, check_record(tree)
+        except (ValueError, KeyError) as error:
+            raise CorruptCheckpointError(
+                f"{path} does not describe a finished cell: {error}; {self._cure()}"
+            ) from error
 
     def _cure(self) -> str:
         return f"`advmdp resume {self.directory}` computes it again"
@@ -197,6 +198,7 @@ class Store:
             "title": spec.title,
             "seeds": list(spec.seeds),
             "spec_sha256": [_sha256(self.spec_text)],
+            "signatures": spec.signatures,
             "cells": {cell.id: self._entry(spec, cell) for cell in spec.cells},
             "versions": None,
             "git": None,
@@ -271,6 +273,8 @@ class WritableStore(Store):
         for cell in spec.cells:
             if self.is_done(cell):
                 self._verify(cell)
+            if self.is_done(cell):  # a kill may have come before its checkpoints were dropped
+                self._drop_checkpoints(cell)
             fresh["cells"][cell.id] = self._merged(spec, cell, known)
         environment = _environment()
         history = [] if known is None else list(known.get("history", []))
@@ -291,12 +295,13 @@ class WritableStore(Store):
         """The spec to go by; it must not contradict what is there."""
         path, given = self.directory / SPEC, self._given
         if given is None or is_subset(self.directory, given, self.remarks):
-            return super().spec
-        if not path.exists() or path.read_bytes() != given.text.encode():
+            return Spec(super().spec.text, str(path))  # whose modules are imported: cells are to be computed
+        content = given.text.encode()
+        if not path.exists() or path.stat().st_size != len(content) or path.read_bytes() != content:
             if known is not None:  # so that a kill between the two writes leaves a pair that agrees
                 self._manifest = {**known, "spec_sha256": [*known["spec_sha256"], _sha256(given.text)]}
                 self.write_manifest(force=True)
-            storage.replace(path, given.text.encode())
+            storage.replace(path, content)
         return given
 
     @property
@@ -363,8 +368,11 @@ class WritableStore(Store):
             "timing": dict(timing),
             **tables,
         }
-        storage.write(self._record_path(cell.id), "cell", record)
+        storage.replace(self._record_path(cell.id), storage.dumps("cell", record))
         self.note(cell, state="done", error=None, **timing)
+        self._drop_checkpoints(cell)
+
+    def _drop_checkpoints(self, cell: Cell) -> None:
         for path in self._checkpoint_paths(cell):
             path.unlink(missing_ok=True)
 
@@ -383,13 +391,13 @@ class WritableStore(Store):
         """The newest intact checkpoint of a cell, if there is one."""
         for path in self._checkpoint_paths(cell):
             if path.exists():
-                content = path.read_bytes()
                 try:
+                    content = storage.read_bytes(path)
                     tree = storage.loads(content, "checkpoint", str(path))
                 except CorruptCheckpointError as error:
                     self.remarks.append(str(error))
                     continue
-                if tree.get("fingerprint") == checkpoint_fingerprint(cell):
+                if _is(tree.get("fingerprint"), checkpoint_fingerprint(cell)):
                     return content
                 self.remarks.append(f"{path} was written by other code of advmdp; the cell starts anew")
         return None
@@ -412,8 +420,8 @@ def is_subset(directory: Path, given: Spec, remarks: list[str]) -> bool:
     readable = False
     if path.exists():
         try:
-            old = Spec(path.read_text(encoding="utf-8"), str(path))
-        except (InvalidSpecError, UnicodeDecodeError) as error:
+            old = Spec(Store(directory).spec_text, str(path), _signatures(known))
+        except (InvalidSpecError, CorruptCheckpointError) as error:
             remarks.append(f"{path} was damaged ({error}); it is replaced by the spec that was given")
         else:
             readable = True
@@ -523,11 +531,21 @@ def _is_locked(directory: Path) -> bool:
 def _read_manifest(directory: Path) -> dict[str, Any] | None:
     """The manifest, or None if it is missing or damaged."""
     try:
-        manifest = json.loads((directory / MANIFEST).read_bytes())
+        manifest = json_of(storage.read_bytes(directory / MANIFEST, storage.MOST_JSON))
         checksum = manifest.pop("checksum")
-    except (OSError, ValueError, KeyError, AttributeError):
+        check_manifest(manifest)
+    except (OSError, ValueError, KeyError, AttributeError, TypeError):
         return None
-    return manifest if checksum == _sha256(_plain_json(manifest)) else None
+    return cast("dict[str, Any]", manifest) if checksum == _sha256(_plain_json(manifest)) else None
+
+
+def _signatures(manifest: dict[str, Any] | None) -> dict[str, Any]:
+    return {} if manifest is None else manifest.get("signatures", {})
+
+
+def _is(found: Any, text: str) -> bool:
+    """Whether something out of a file, an array perhaps, is this text."""
+    return isinstance(found, str) and found == text
 
 
 def _plain_json(value: Any) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import select
 import signal
 import threading
 import time
@@ -24,6 +26,8 @@ from advmdp.experiments.work import Job, Message, representatives
 
 #: How often a cell is tried whose workers die.
 ATTEMPTS = 3
+#: Seconds for an orderly end, beside the time that workers are given.
+LAST_MOMENTS = 5.0
 
 
 class Display:
@@ -271,7 +275,43 @@ def _signals() -> Generator[list[str], None, None]:
     for number in (signal.SIGINT, signal.SIGTERM):
         before[number] = signal.signal(number, lambda n, frame: received.append(signal.Signals(n).name))
     try:
-        yield received
+        with _ended_in_any_case():
+            yield received
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def _ended_in_any_case() -> Generator[None, None, None]:
+    """End this process some time after a signal, if a long computation keeps it from ending by itself.
+
+    Python calls handlers between two steps of the interpreter, which a kernel may not reach for hours.  What the system
+    writes into a pipe at once, a second thread can read.  Files are replaced whole, so nothing is half done; what was
+    running is found as pending.
+    """
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+
+    def watch() -> None:
+        number, deadline = 0, math.inf
+        while select.select([reader], [], [], None if not number else max(0.0, deadline - time.monotonic()))[0]:
+            received = os.read(reader, 1)
+            if not received:  # the run is over
+                return
+            if received[0] in (signal.SIGINT, signal.SIGTERM):
+                # The driver is patient with its workers after the first signal, not after the second.
+                patience = LAST_MOMENTS if number else PATIENCE + LAST_MOMENTS
+                number, deadline = received[0], min(deadline, time.monotonic() + patience)
+        os._exit(128 + number)
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(writer)
+        watcher.join()
+        os.close(reader)

@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from advmdp import storage
+from advmdp.experiments.contents import Final
 from advmdp.experiments.measures import Measures
 from advmdp.experiments.runner import Run
 from advmdp.experiments.spec import Cell
-from advmdp.experiments.store import Final, checkpoint_fingerprint
+from advmdp.experiments.store import checkpoint_fingerprint
 
 #: Seconds between two progress messages; a worker that is asked to stop does so within about that time.
 PROGRESS_INTERVAL = 0.25

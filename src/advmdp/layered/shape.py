@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from advmdp._checks import float_array, integer
+from advmdp._checks import fits_in_memory, float_array, integer
 from advmdp._compiled import kernel
 from advmdp.errors import InvalidMDPError
 
@@ -66,6 +66,8 @@ class Layers:
                     "hold a single state each"
                 )
         integer(self.n_actions, "n_actions", 1, InvalidMDPError)
+        pairs = sum(self.sizes[:-1]) * self.n_actions
+        fits_in_memory(8 * pairs, f"one table over {pairs} pairs of a state and an action", InvalidMDPError)
         sizes = np.array(self.sizes, dtype=np.int64)
         offsets = np.concatenate([[0], np.cumsum(sizes[:-1] * self.n_actions)]).astype(np.int64)
         object.__setattr__(self, "sizes", tuple(int(size) for size in self.sizes))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import inspect
 import os
@@ -18,7 +19,7 @@ from advmdp._checks import float_array, integer
 from advmdp._exclusive import Exclusive, in_use
 from advmdp._late import Ledger, late_tree, restored_late
 from advmdp.confidence.misspecification import LEVEL, Misspecification, MixtureEvidence
-from advmdp.episodes import CheckedEpisode, Episode, check_episode, checked_action_losses, draw, full_table
+from advmdp.episodes import CheckedEpisode, Episode, check_episode, checked_losses, draw, full_table
 from advmdp.errors import CorruptCheckpointError, InvalidEpisodeError, InvalidSpecError
 from advmdp.layered import (
     FloatArray,
@@ -63,6 +64,18 @@ def _frozen(state: Any) -> Any:
     return state
 
 
+class Belief(NamedTuple):
+    """What a learner that estimates both expects: see :meth:`Learner._belief`."""
+
+    #: The likeliest kernel, flat, and where each layer's begins.
+    kernel: tuple[FloatArray, IntArray]
+    #: Mean losses, flat; NaN where none was seen.
+    losses: FloatArray
+    #: The policies ``(M, n_pairs)`` of which it draws one, and with what probabilities ``(M,)``.
+    policies: FloatArray
+    weights: FloatArray
+
+
 class Learner(ABC):
     """An online learner, used by ask and tell: take :attr:`policy`, play an episode, call :meth:`update`.
 
@@ -101,6 +114,8 @@ class Learner(ABC):
     uses_mixture: ClassVar[bool] = False
     #: Whether its constants are made for a number of episodes, which must then be given.
     needs_episodes: ClassVar[bool] = True
+    #: Whether it averages the losses of episodes that others played (:meth:`observe`).
+    predicts: ClassVar[bool] = False
     #: Whether it assumes that the weights of a mixture are the same in every layer.
     shares: bool = False
     #: Whether it can begin with a given policy.
@@ -186,7 +201,8 @@ class Learner(ABC):
     def _learn(self, state: Any, episode: CheckedEpisode) -> Any:
         """The state after one more episode, which was played with ``state.policy``.  Nothing may be changed in place.
 
-        Learners with ``partial`` meet losses that are NaN, and take ``episode.late`` into account.
+        Learners with ``partial`` meet losses that are NaN, and take ``episode.late`` into account.  They also meet
+        episodes that were played in an earlier state, ``episode.played_in(state)``, by whose policy losses are weighed.
         """
 
     def _observe(self, state: Any, states: IntArray, actions: IntArray) -> Any:
@@ -194,6 +210,24 @@ class Learner(ABC):
         known = self.transition == "known"
         why = "it is given the kernels" if known else "it keeps no estimate of the kernel that they could improve"
         raise InvalidEpisodeError(f"learner {self.name!r} cannot use logged transitions: {why}")
+
+    def _observe_played(self, state: Any, episode: CheckedEpisode) -> Any:
+        """The state after an episode that somebody else played, losses and all; here its transitions alone count.
+
+        No loss of it may be weighed by the probability with which the learner would have met it.
+        """
+        try:
+            return self._observe(state, episode.states[None], episode.actions[None])
+        except InvalidEpisodeError:  # it has no use for transitions either
+            return state
+
+    def _observe_losses(self, state: Any, episode: CheckedEpisode) -> Any:
+        """The state with losses of such an episode that came late (NaN where nothing did)."""
+        return state
+
+    def _belief(self, state: Any) -> Belief | None:
+        """What it expects of the process and plays, for learners that estimate kernel and losses."""
+        return None
 
     def _weights(self, state: Any, episode: CheckedEpisode) -> FloatArray:
         """What to remember of the visited pairs for losses that come late, ``(H, ...)``: see :class:`LateLosses`."""
@@ -277,8 +311,16 @@ class Learner(ABC):
             )
         return int(draw(self.policy[layer][state], 0, self._layers.n_actions, self._generator.random()))
 
-    def update(self, episode: Episode) -> None:
+    @property
+    def moment(self) -> Any:
+        """The state in force, opaque: ask for it when an episode begins and give it to :meth:`update` when it ends."""
+        return self._now.state
+
+    def update(self, episode: Episode, played: Any = None) -> None:
         """Learn from one episode that was played with :attr:`policy`.
+
+        ``played`` is the :attr:`moment` at which the episode began, for episodes that overlap: losses are weighed by
+        the policy of that moment, and the learner moves on from where it is.  Nothing is proved about overlap.
 
         Raises
         ------
@@ -286,11 +328,16 @@ class Learner(ABC):
             If the episode cannot have happened, was told before, comes too early, or holds what this learner cannot
             use.  After this or any other exception the learner is as it was before the call.
         """
+        if self.feedback != "actions" and getattr(episode, "action_losses", None) is not None:
+            uses = "the losses of the visited pairs alone" if self.feedback == "bandit" else "the whole loss_table"
+            raise InvalidEpisodeError(f"learner {self.name!r} cannot use action_losses: it learns from {uses}")
         checked = check_episode(episode, self._layers, self._problem.flat_possible, self.feedback == "full")
         with Exclusive(self):
             self._check_index(episode.index)
             now = self._now
-            if not checked.complete or episode.action_losses is not None or now.ledger is not NOTHING_LATE:
+            if played is not None and played is not now.state:
+                checked = checked._replace(played=self._checked_moment(played))
+            if not checked.complete or now.ledger is not NOTHING_LATE:
                 checked = self._usable(episode, checked, now.ledger)
             if now.seen == self.episodes and self.needs_episodes:
                 warnings.warn(
@@ -303,8 +350,9 @@ class Learner(ABC):
                 # What waits must not change with the caller's arrays.
                 mine = {name: getattr(checked, name).copy() for name in ("states", "actions", "losses")}
                 checked = checked._replace(**mine)
-                weights = self._weights(now.state, checked)
-                ledger, last = ledger.wait(now.seen + now.skipped, checked, weights), (now.state, checked)
+                weights = self._weights(checked.played_in(now.state), checked)
+                waits = checked._replace(played=None)  # its weights are all that is needed, but for the last one
+                ledger, last = ledger.wait(now.seen + now.skipped, waits, weights), (now.state, checked)
             elif ledger.arrived:
                 ledger = Ledger(ledger.waiting) if ledger.waiting else NOTHING_LATE
             # What cannot use a part of the losses waits for all of them, and until then stays as it is.
@@ -315,13 +363,51 @@ class Learner(ABC):
                 _frozen(state)
             self._now = Moment(state, watch, now.seen + 1, now.skipped, now.logged, ledger, last)
 
+    def _checked_moment(self, played: Any) -> Any:
+        if type(played) is not type(self._now.state):
+            raise InvalidEpisodeError(f"played is {played!r}, should be the moment at which the episode began")
+        if not self.partial:
+            raise InvalidEpisodeError(
+                f"learner {self.name!r} has changed since the episode began, and cannot learn from it: it needs every "
+                "episode to end before the next one begins"
+            )
+        return played
+
+    def observe(self, *episodes: Episode) -> None:
+        """Learn what can be learned from episodes that were *not* played with the learner's policy.
+
+        Their transitions count like logged ones; planners and predictors also average their losses (NaN or None where
+        they were not seen).  They are none of the episodes that are counted.
+        """
+        checked = []
+        for episode in episodes:
+            losses, _ = checked_losses(episode.losses, self._layers.horizon)
+            every = episode.action_losses if self.feedback == "actions" else None
+            seen = Episode(episode.states, episode.actions, losses, action_losses=every)
+            checked.append(check_episode(seen, self._layers, self._problem.flat_possible))
+        if not checked:
+            return
+        with Exclusive(self):
+            now = self._now
+            self._require_told(now.ledger)
+            watch, state = now.watch, now.state
+            for one in checked:
+                watch = watch if watch is None else watch.add(one.states, one.actions)
+                state = self._observe_played(state, one)
+            logged = now.logged + len(checked)
+            self._now = now._replace(state=_frozen(state), watch=watch, logged=logged, last=None)
+
+    def observe_losses(self, episode: Episode) -> None:
+        """Losses of an episode that was observed before, which came late: NaN or None where nothing did."""
+        losses, _ = checked_losses(episode.losses, self._layers.horizon)
+        seen = Episode(episode.states, episode.actions, losses)
+        checked = check_episode(seen, self._layers, self._problem.flat_possible)
+        with Exclusive(self):
+            now = self._now
+            self._now = now._replace(state=_frozen(self._observe_losses(now.state, checked)), last=None)
+
     def _usable(self, episode: Episode, checked: CheckedEpisode, ledger: Ledger) -> CheckedEpisode:
         """The episode with losses that came late; InvalidEpisodeError where this learner cannot use what it holds."""
-        if episode.action_losses is not None and self.feedback != "actions":
-            uses = "the losses of the visited pairs alone" if self.feedback == "bandit" else "the whole loss_table"
-            raise InvalidEpisodeError(f"learner {self.name!r} cannot use action_losses: it learns from {uses}")
-        if episode.action_losses is not None:
-            checked = checked._replace(action_losses=checked_action_losses(episode, checked, self._layers))
         if self.partial:
             return checked._replace(late=ledger.arrived)
         self._require_told(ledger)
@@ -373,7 +459,8 @@ class Learner(ABC):
                 return
             if not (record.episode.complete or self.partial):
                 raise InvalidEpisodeError(f"learner {self.name!r} needs the loss of every visited pair, at once")
-            before, episode = now.last[0], record.episode._replace(late=now.last[1].late)
+            before, first = now.last
+            episode = record.episode._replace(late=first.late, played=first.played)
             if self.feedback == "full" and (episode.later is None or loss_table is not None):
                 table = full_table(loss_table, self._layers, episode.pairs, episode.losses)
                 episode = episode._replace(loss_table=table)
@@ -464,7 +551,8 @@ class Learner(ABC):
         if now.last is not None:
             before, episode = now.last
             late = [late_tree(late) for late in episode.late]
-            last = {"state": self._tree(before), "policy": before.policy, "late": late}
+            played = None if episode.played is None else self.moment_tree(episode.played)
+            last = self.moment_tree(before) | {"late": late, "played": played}
         return {
             "episodes_seen": now.seen,
             "skipped": now.skipped,
@@ -497,7 +585,8 @@ class Learner(ABC):
             for one in late:
                 self._check_late(one.weights)
             before = self._restored(state["last"], seen - 1) if self.partial else now
-            last = before, ledger.waiting[-1].episode._replace(late=late)
+            played = None if state["last"]["played"] is None else self.moment_from_tree(state["last"]["played"])
+            last = before, ledger.waiting[-1].episode._replace(late=late, played=played)
         ledger = ledger if ledger.waiting or ledger.arrived else NOTHING_LATE
         self._now = Moment(now, watch, seen, skipped, logged, ledger, last)
         self._generator.bit_generator.state = state["random"]
@@ -510,7 +599,15 @@ class Learner(ABC):
         if weights.shape != shape or not (weights >= 0.0).all():
             raise ValueError(f"weights of shape {weights.shape} for late losses, should be {shape} numbers >= 0")
 
-    def _restored(self, saved: dict[str, Any], seen: int) -> Any:
+    def moment_tree(self, moment: Any) -> dict[str, Any]:
+        """A :attr:`moment` as a tree for :mod:`advmdp.storage`."""
+        return {"state": self._tree(moment), "policy": moment.policy}
+
+    def moment_from_tree(self, tree: dict[str, Any]) -> Any:
+        """The inverse of :meth:`moment_tree`; ValueError where it makes no sense."""
+        return self._restored(tree, None)
+
+    def _restored(self, saved: dict[str, Any], seen: int | None) -> Any:
         policy = self._layers.flat_vector(saved["policy"], "policy")
         check_policy(self._layers, policy)
         expected, found = set(self._tree(self._begin())), set(saved["state"])
@@ -518,7 +615,7 @@ class Learner(ABC):
             raise ValueError(f"its state has {sorted(found)}, should have {sorted(expected)}")
         # A copy: what is restored from one tree can be restored again.
         state = self._restore(dict(saved["state"]), policy)
-        if seen - getattr(state, "k", seen) not in (0, 1):  # one less while it waits for losses
+        if seen is not None and seen - getattr(state, "k", seen) not in (0, 1):  # one less while it waits for losses
             raise ValueError(f"its state is of {state.k} episodes, and it has seen {seen}")
         return _frozen(state)
 
@@ -526,21 +623,29 @@ class Learner(ABC):
         """Write the learner to one file; the previous file stays until the new one is on the disk."""
         if "_busy" in self.__dict__:
             raise in_use(self)
-        storage.write(
-            path,
-            "learner",
-            {
-                "version": FILE_VERSION,
-                "name": self.name,
-                "problem": problem_tree(self._problem),
-                "episodes": self.episodes or None,
-                "start": self.start,
-                "watch": self.watch,
-                "seed": self.seed,
-                "options": self.get_params(),
-                **self.state(),
-            },
-        )
+        storage.write(path, "learner", {"problem": problem_tree(self._problem), **self.document()})
+
+    def document(self) -> dict[str, Any]:
+        """The learner without its problem, as a tree for :mod:`advmdp.storage`."""
+        return {
+            "version": FILE_VERSION,
+            "name": self.name,
+            "episodes": self.episodes or None,
+            "start": self.start,
+            "watch": self.watch,
+            "seed": self.seed,
+            "options": self.get_params(),
+            **self.state(),
+        }
+
+    def __getstate__(self) -> dict[str, Any]:
+        if "_busy" in self.__dict__:
+            raise in_use(self)
+        return self.__dict__.copy()
+
+    def __copy__(self) -> Learner:
+        # Solvers have memory of their own, which two learners cannot share; the problem never changes.
+        return copy.deepcopy(self, {id(self._problem): self._problem})
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._problem!r}, episodes={self.episodes}, episodes_seen={self.episodes_seen})"
@@ -559,14 +664,20 @@ def load_learner(path: str | os.PathLike[str]) -> Learner:
         If the file is damaged, makes no sense, or is of another version.  Nothing in a file can run code.
     """
     tree = storage.read(path, "learner")
-    if tree.get("version") != FILE_VERSION:
+    return learner_from_document(path, tree, tree.get("problem"))
+
+
+def learner_from_document(path: str | os.PathLike[str], tree: dict[str, Any], problem: Any) -> Learner:
+    """The inverse of :meth:`Learner.document`, for a problem or the tree of one; ``path`` is named in errors."""
+    if repr(tree.get("version")) != repr(FILE_VERSION):  # whatever a spoiled file has there
         raise CorruptCheckpointError(
             f"{os.fspath(path)}: was written by another version of advmdp (contents {tree.get('version', 1)}, this one "
             f"reads {FILE_VERSION}): finish with that version, or start a new learner here and give it the logged "
             "transitions (observe_transitions)"
         )
     try:
-        problem = problem_from_tree(path, tree["problem"])
+        if not isinstance(problem, (TabularModel, LayeredMDP)):
+            problem = problem_from_tree(path, problem)
         # Compared before the learner is built: a small file cannot ask for a large learner.
         problem.layers.flat_vector(tree["policy"], "policy")
         common = {} if tree["start"] is None else {"start": problem.layers.flat_vector(tree["start"], "start")}

@@ -86,5 +86,5 @@ class ORepsBandit(OReps):
         forecast = forecast_of(o.predictor, self._layers)
         if forecast is None:
             return Parts(NothingKept(), sets, OwnOccupancy(self._layers, o.gamma), step)
-        losses = Predicted(own_occupancy, self.gamma_of, lambda state, k: step.rate(state.step, k))
+        losses = Predicted(self._layers, own_occupancy, self.gamma_of, lambda state, k: step.rate(state.step, k))
         return Parts(NothingKept(), sets, losses, step, forecast)

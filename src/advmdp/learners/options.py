@@ -140,18 +140,20 @@ class MixtureOptions(SharperOptions, GeometryOptions, BanditOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class RadiusOptions(MixtureOptions):
-    """``radius``: which bound on the error of the regression; ``shared``: one regression for all layers."""
+    """``radius``: which bound on the error of the estimate; ``shared``: one estimate for all layers."""
 
     radius: Radius = "paper"
     shared: bool | None = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        names = ("paper", "paper-uniform", "determinant", "joint")
+        names = ("paper", "paper-uniform", "determinant", "joint", "likelihood")
         require(self.radius in names, "radius", self.radius, f"one of {', '.join(names)}")
         require(self.shared is None or isinstance(self.shared, bool), "shared", self.shared, "True, False or None")
-        if self.shared and (self.radius != "joint" or self.lam is not None):
-            raise InvalidSpecError("shared=True goes with radius 'joint' and its own lam")
+        if self.radius == "likelihood" and self.lam is not None:
+            raise InvalidSpecError("radius 'likelihood' is of no regression: lam should be None")
+        if self.shared and (self.radius not in ("joint", "likelihood") or self.lam is not None):
+            raise InvalidSpecError("shared=True goes with radius 'joint' and its own lam, or with 'likelihood'")
 
 
 @dataclass(frozen=True, kw_only=True)

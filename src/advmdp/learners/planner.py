@@ -12,7 +12,7 @@ from advmdp.confidence.likelihood import MixtureWeights, TransitionCounts
 from advmdp.confidence.regression import require_shared
 from advmdp.episodes import CheckedEpisode
 from advmdp.layered import FloatArray, IntArray, LinearMixtureModel, TabularModel
-from advmdp.learners.base import Learner
+from advmdp.learners.base import Belief, Learner
 from advmdp.learners.options import NoOptions, number, require
 from advmdp.learners.parts.planning import plans
 from advmdp.learners.parts.predictors import Predictions, forgetting, with_losses
@@ -105,6 +105,7 @@ class Planner(Learner):
     needs_episodes = False
     partial = True
     uses_mixture = True
+    predicts = True
     Options = PlannerOptions
     options: PlannerOptions
 
@@ -121,13 +122,24 @@ class Planner(Learner):
 
     def _learn(self, state: PlannerState, episode: CheckedEpisode) -> PlannerState:
         kernel = state.kernel.add(episode.states, episode.actions)
-        return self._planned(kernel, with_losses(state.predictions, episode), state.k + 1)
+        return self._planned(kernel, with_losses(state.predictions, episode, self._layers), state.k + 1)
 
     def _observe(self, state: PlannerState, states: IntArray, actions: IntArray) -> PlannerState:
         kernel = state.kernel
         for row, move in zip(states, actions, strict=True):
             kernel = kernel.add(row, move)
         return self._planned(kernel, state.predictions, state.k)
+
+    def _observe_played(self, state: PlannerState, episode: CheckedEpisode) -> PlannerState:
+        return self._learn(state, episode)._replace(k=state.k)
+
+    def _observe_losses(self, state: PlannerState, episode: CheckedEpisode) -> PlannerState:
+        predictions = state.predictions.add(episode.pairs, episode.losses, late=True)
+        return self._planned(state.kernel, predictions, state.k)
+
+    def _belief(self, state: PlannerState) -> Belief:
+        policies, weights = state.policy[None], np.ones(1)
+        return Belief(state.kernel.flat_kernel, state.predictions.known(0), policies, weights)
 
     @property
     def mixture_weights(self) -> FloatArray | None:

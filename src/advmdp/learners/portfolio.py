@@ -13,7 +13,7 @@ from advmdp.confidence import ConfidenceSet
 from advmdp.confidence.likelihood import MixtureWeights
 from advmdp.episodes import CheckedEpisode
 from advmdp.layered import FloatArray, IntArray
-from advmdp.learners.base import Learner
+from advmdp.learners.base import Belief, Learner
 from advmdp.learners.options import number, require
 from advmdp.learners.parts.experts import ExpertWeights
 from advmdp.learners.parts.planning import Learning, PlugInLearners, mixed_occupancy, plans
@@ -100,8 +100,8 @@ class Portfolio(Learner):
     shared
         Whether to use that the mixture weights are the same in every layer; by default, if the model says so.
     feedback
-        Which losses it is shown: ``"bandit"``, ``"actions"`` (of all actions at visited states, where an episode has
-        them), or ``"full"`` (the whole table); its planners use them.
+        ``"actions"``: to be shown the losses of all actions at the visited states; ``"full"``: the whole loss table,
+        which its planners use.
     zeta
         Failure probability of the safe expert's sets.
     """
@@ -111,6 +111,7 @@ class Portfolio(Learner):
     needs_episodes = False
     partial = True
     uses_mixture = True
+    predicts = True
     Options = PortfolioOptions
     options: PortfolioOptions
 
@@ -160,27 +161,58 @@ class Portfolio(Learner):
 
     def _learn(self, state: PortfolioState, episode: CheckedEpisode) -> PortfolioState:
         layers, pairs, losses = self._layers, episode.pairs, episode.losses
-        rho = state.meta.posterior(state.policies[:, pairs])
-        meta = state.meta.add(rho, losses)
+        played = episode.played_in(state)
+        rho = played.meta.posterior(played.policies[:, pairs])
+        meta = state.meta.add(rho, losses, None if played is state else played.meta, self._expected(played, episode))
         for late in episode.late:
             meta = meta.correct(late.weights[:, : len(rho[0])], late.losses, late.weights[:, -1])
-        base = self._safe.advance(state.base, episode, rho[:, 0], state.meta.premium, state.k)
+        base = self._safe.advance(state.base, episode, rho[:, 0], played.meta.premium, state.k, played.base)
         predicted = state.predictions.tables[self._uses[self._soft]]
         if episode.loss_table is None:
-            played = mixed_occupancy(layers, state.kernel.flat_kernel, state.policies, state.meta.weights)
-            learners = state.learners.add(pairs, losses, predicted, played)
+            q = mixed_occupancy(layers, played.kernel.flat_kernel, played.policies, played.meta.weights)
+            if episode.action_losses is not None:  # seen whatever the action was
+                q = np.repeat(q.reshape(-1, layers.n_actions).sum(axis=1), layers.n_actions)
         else:  # seen with certainty
-            everywhere = np.arange(layers.n_pairs)
-            learners = state.learners.add(everywhere, episode.loss_table, predicted, np.ones(layers.n_pairs))
+            q = np.ones(layers.n_pairs)
+        learners = state.learners.add(*episode.seen(layers), predicted, q)
         kernel = state.kernel.add(episode.states, episode.actions)
-        return self._drawn(meta, base, kernel, with_losses(state.predictions, episode), learners, state.k + 1)
+        return self._drawn(
+            meta, base, kernel, with_losses(state.predictions, episode, self._layers), learners, state.k + 1
+        )
+
+    def _expected(self, played: PortfolioState, episode: CheckedEpisode) -> FloatArray | None:
+        """What each expert's action costs on average in the visited states, ``(H, M)``; NaN in a step of which not all
+        was told: what is told of one action only tells which one was taken."""
+        if episode.action_losses is None:
+            return None
+        pairs = episode.state_pairs(self._layers)
+        losses = np.where(self._layers.uniform_policy[pairs] > 0.0, episode.action_losses, 0.0)
+        expected: FloatArray = np.einsum("mha,ha->hm", played.policies[:, pairs], losses)
+        return expected
 
     def _observe(self, state: PortfolioState, states: IntArray, actions: IntArray) -> PortfolioState:
-        kernel, base = state.kernel, state.base
+        return self._observed(state, states, actions, state.predictions)
+
+    def _observed(
+        self, state: PortfolioState, states: IntArray, actions: IntArray, predictions: Predictions
+    ) -> PortfolioState:
+        kernel = state.kernel
         for row, move in zip(states, actions, strict=True):
             kernel = kernel.add(row, move)
-        base = self._safe.observe(base, states, actions)
-        return self._drawn(state.meta, base, kernel, state.predictions, state.learners, state.k)
+        base = self._safe.observe(state.base, states, actions)
+        return self._drawn(state.meta, base, kernel, predictions, state.learners, state.k)
+
+    def _observe_played(self, state: PortfolioState, episode: CheckedEpisode) -> PortfolioState:
+        predictions = with_losses(state.predictions, episode, self._layers)
+        return self._observed(state, episode.states[None], episode.actions[None], predictions)
+
+    def _observe_losses(self, state: PortfolioState, episode: CheckedEpisode) -> PortfolioState:
+        predictions = state.predictions.add(episode.pairs, episode.losses, late=True)
+        return self._drawn(state.meta, state.base, state.kernel, predictions, state.learners, state.k)
+
+    def _belief(self, state: PortfolioState) -> Belief:
+        means = state.predictions.known(self._uses[0])
+        return Belief(state.kernel.flat_kernel, means, state.policies, state.meta.weights)
 
     def _weights(self, state: PortfolioState, episode: CheckedEpisode) -> FloatArray:
         rho = state.meta.posterior(state.policies[:, episode.pairs])

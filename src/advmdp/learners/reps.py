@@ -12,6 +12,7 @@ from advmdp._checks import integer
 from advmdp.confidence import ConfidenceSet
 from advmdp.confidence.box import all_kernels
 from advmdp.confidence.estimators import RidgeEstimate
+from advmdp.confidence.likelihood_ratio import LikelihoodEstimate
 from advmdp.episodes import CheckedEpisode
 from advmdp.layered import FloatArray, IntArray
 from advmdp.learners.base import Learner
@@ -181,7 +182,7 @@ class RepsLearner(Learner):
         if predictions is not None:
             # The first policy was chosen without a hint.
             surprise = estimate - predictions.table if state.k else estimate
-            predictions = with_losses(predictions, episode)
+            predictions = with_losses(predictions, episode, self._layers)
             hints = {"hint": predictions.table}
         step = self._step.advance(state.step, chosen_from, surprise, state.k, **hints)
         return RepsState(
@@ -194,7 +195,8 @@ class RepsLearner(Learner):
         if data.version == state.data.version:
             return state._replace(data=data)
         confidence_set, enlargement = self._sets(data).enlarged_if_empty()
-        empty = state.empty_sets + int(enlargement > 1.0)
+        # Sets of likelihood are never left empty, and say where they would have been.
+        empty = state.empty_sets + int(enlargement > 1.0 or getattr(data, "refuted", False))
         return state._replace(data=data, set=confidence_set, enlargement=enlargement, empty_sets=empty)
 
     def _observe(self, state: RepsState, states: IntArray, actions: IntArray) -> RepsState:
@@ -256,9 +258,9 @@ class RepsLearner(Learner):
         return int(self._now.state.empty_sets)
 
     @property
-    def estimate(self) -> RidgeEstimate:
-        """theta_{k,h}, Gram matrices and their log-determinants, for learners that regress."""
-        found: RidgeEstimate = self._now.state.data.estimate
+    def estimate(self) -> RidgeEstimate | LikelihoodEstimate:
+        """theta_{k,h} and Gram matrices, with their log-determinants where they are of a regression."""
+        found: RidgeEstimate | LikelihoodEstimate = self._now.state.data.estimate
         return found
 
     @property

@@ -70,7 +70,7 @@ def mixture_parts(learner: RepsLearner, estimator: Any, sets: Any, start: FloatA
         losses = (AllActions if o.feedback == "actions" else UpperOccupancy)(gamma_of, seen)
     else:
         bounds = over_set(layers, o.bounds == "exact", seen)
-        losses = Predicted(bounds, gamma_of, lambda state, k: reach * step.rate(state.step, k), o.feedback)
+        losses = Predicted(layers, bounds, gamma_of, lambda state, k: reach * step.rate(state.step, k), o.feedback)
     return Parts(estimator, sets, losses, step, forecast)
 
 

@@ -105,7 +105,8 @@ class BanditUcOReps(RepsLearner):
         )
 
     def _learn(self, state: RepsState, episode: CheckedEpisode) -> RepsState:
-        floored = int((np.exp(state.step.log_q[episode.pairs]) < self.step_size / LARGEST_COST).sum())
+        log_q = episode.played_in(state).step.log_q
+        floored = int((np.exp(log_q[episode.pairs]) < self.step_size / LARGEST_COST).sum())
         return super()._learn(state, episode)._replace(floored=state.floored + floored)
 
     @property

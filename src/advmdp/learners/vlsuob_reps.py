@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from advmdp.confidence import radii
 from advmdp.confidence.estimators import AllNextStates, SharedNextStates
+from advmdp.confidence.likelihood_ratio import likelihood_ratio
 from advmdp.confidence.regression import (
     MixtureSets,
     Radius,
@@ -18,7 +19,7 @@ from advmdp.confidence.regression import (
 from advmdp.layered import FloatArray, LinearMixtureModel
 from advmdp.learners.options import Entropy, RadiusOptions, require
 from advmdp.learners.parts.steps import START_SHARE
-from advmdp.learners.reps import Parts, RepsLearner
+from advmdp.learners.reps import Estimator, Parts, RepsLearner
 from advmdp.learners.sharper import mixture_parts
 from advmdp.registry import register_learner
 
@@ -36,14 +37,15 @@ class VlsuobReps(RepsLearner):
         backward pass, and a bound that is larger by at most max(2, sqrt(H)) for large K).
     radius
         ``"paper"`` (Lemma 2 as printed), ``"paper-uniform"`` (valid for all episodes at once), ``"determinant"`` (the
-        form of Lemma 1 that depends on the data) or ``"joint"`` (from joint sub-Gaussianity; needs constant ``lam``).
+        form of Lemma 1 that depends on the data), ``"joint"`` (from joint sub-Gaussianity; needs constant ``lam``) or
+        ``"likelihood"`` (no regression: the weights whose likelihood is large enough; for mixtures of kernels).
     radius_scale
         Factor on the radius; anything but 1 has no guarantee.
     simplex
         Whether to use that theta is non-negative, where the model knows it; None: if it can be used.
     shared
-        Whether to use that the weights are the same in every layer, where the model says so: one regression for all
-        layers (with the joint radius).  None: if it can be used.
+        Whether to use that the weights are the same in every layer, where the model says so: one estimate for all
+        layers (with the joint radius or the likelihood).  None: if it can be used.
     lam
         Regularisation; by default d log(k S) in episode k (1 in the first), and 1 with the joint radius.
     eta, gamma, zeta
@@ -78,19 +80,23 @@ class VlsuobReps(RepsLearner):
     def _parts(self) -> Parts:
         o, model = self.options, self._problem
         simplex = o.geometry == "ellipsoid" and model.simplex if o.simplex is None else o.simplex
-        beta = vector_radius(o.radius, model, self._regularisation, o.zeta)
         if o.shared:
             require_shared(model)
-        shared = model.shared and o.radius == "joint" and o.lam is None if o.shared is None else o.shared
+        possible = model.shared and o.radius in ("joint", "likelihood") and o.lam is None
+        shared = possible if o.shared is None else o.shared
         if shared:
             self.shares = True
-            beta = shared_radius(model, o.zeta)
-        return mixture_parts(
-            self,
-            RidgeRegression(model, SharedNextStates if shared else AllNextStates, self._regularisation),
-            MixtureSets(model, beta, o.geometry, simplex, o.radius_scale),
-            self._first_policy(),
-        )
+        estimator: Estimator
+        if o.radius == "likelihood":
+            estimator, sets = likelihood_ratio(model, o.geometry, o.zeta, o.radius_scale, shared, simplex)
+        else:
+            beta = vector_radius(o.radius, model, self._regularisation, o.zeta)
+            if shared:
+                beta = shared_radius(model, o.zeta)
+            sums = SharedNextStates if shared else AllNextStates
+            estimator = RidgeRegression(model, sums, self._regularisation)
+            sets = MixtureSets(model, beta, o.geometry, simplex, o.radius_scale)
+        return mixture_parts(self, estimator, sets, self._first_policy())
 
     def _first_policy(self) -> FloatArray | None:
         return self.start

@@ -163,6 +163,7 @@ def _result_parts(results: Results) -> dict[str, Any]:
             "the more often visited. Heat maps: the policy in the last episode, the occupancy measure averaged over "
             "all episodes, and the best fixed policy in hindsight; a block per layer, a row per state, a column per "
             f"action. At most {PICTURES} of each are on this page."
+            + "".join(f" {label} cannot be built here, so it is not drawn." for label in results.not_drawn)
         ),
         "scaling": None,
         "profile_note": "",
@@ -272,7 +273,7 @@ def world_figures(results: Results) -> Iterator[tuple[str, Figure]]:
     """Every world as its last policy plays it (uniform play until a run is finished), if it is small enough to read."""
     played = {world: (adversary, final) for (world, adversary), final in reversed(list(results.finals.items()))}
     for label, mdp in results.worlds.items():
-        if sum(mdp.layer_sizes) > DRAWN_STATES and mdp.scene.map is None:
+        if mdp is None or (sum(mdp.layer_sizes) > DRAWN_STATES and mdp.scene.map is None):
             continue
         adversary, final = played.get(label, (None, None))
         title = f"{label}, played uniformly" if final is None else f"{label}, last policy against {adversary}"

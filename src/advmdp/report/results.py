@@ -14,7 +14,9 @@ import numpy as np
 import pandas as pd
 
 from advmdp.confidence.misspecification import LEVEL
+from advmdp.experiments.contents import Final
 from advmdp.experiments.defaults import REFERENCES
+from advmdp.experiments.spec import Cell
 from advmdp.experiments.statistics import (
     GROUP,
     PROBLEM,
@@ -25,7 +27,7 @@ from advmdp.experiments.statistics import (
     performance_profile,
     scaling_exponents,
 )
-from advmdp.experiments.store import Final, Store
+from advmdp.experiments.store import Store
 from advmdp.layered import LayeredMDP
 from advmdp.theory.decomposition import TERMS
 from advmdp.worlds import make_world
@@ -52,7 +54,7 @@ class Results:
     manifest, spec_text
         Those of the store.
     worlds
-        The worlds by label.
+        The worlds by label; None for one that cannot be built here, which is then not drawn.
     finals
         By (world, adversary): what the first learner ends with, in the first seed that is done.
     """
@@ -60,7 +62,7 @@ class Results:
     rows: pd.DataFrame
     manifest: Mapping[str, Any]
     spec_text: str
-    worlds: Mapping[str, LayeredMDP] = field(default_factory=dict)
+    worlds: Mapping[str, LayeredMDP | None] = field(default_factory=dict)
     finals: Mapping[tuple[str, str], Final] = field(default_factory=dict)
 
     @classmethod
@@ -71,17 +73,22 @@ class Results:
         manifest = store.manifest
         rows = store.load()
         spec = store.spec
-        worlds = {}
+        worlds: dict[str, LayeredMDP | None] = {}
         for cell in spec.cells:
             label = spec.labels(cell)["world"]
             if label not in worlds:
-                worlds[label] = make_world(cell.world.name, **cell.world.options)
+                worlds[label] = _world(cell)
         results = cls(rows, manifest, store.spec_text, worlds)
         finals = {
             problem: store.final(cells["cell"].iloc[0])
             for problem, cells in results.problems()
             if cells["learner"].iloc[0] == results.baseline
         }
+        for (label, _), final in finals.items():
+            mdp = worlds[label]
+            shapes = None if mdp is None else [(size, mdp.n_actions) for size in mdp.layer_sizes[:-1]]
+            if [table.shape for table in final.policy] != shapes:  # its file holds another world now, say
+                worlds[label] = None
         return replace(results, finals=finals)
 
     @cached_property
@@ -118,6 +125,11 @@ class Results:
         names = [str(column) for column in self.frame]
         known = {**MEASURES, **{name: name.replace("_", " ") for name in names if name.startswith("regret_")}}
         return {c: label for c, label in known.items() if c in self.frame and self.frame[c].notna().any()}
+
+    @property
+    def not_drawn(self) -> list[str]:
+        """Worlds that cannot be built here, or are others now."""
+        return [label for label, mdp in self.worlds.items() if mdp is None]
 
     @cached_property
     def alarms(self) -> list[str]:
@@ -181,6 +193,14 @@ class Results:
         columns["seeds"] = [str(seeds) for seeds in table["seeds"]]
         text = pd.DataFrame(columns)
         return text[[column for column in text if (text[column] != "").any()]]
+
+
+def _world(cell: Cell) -> LayeredMDP | None:
+    """The world, for its drawing; None where it cannot be built here: results do not need it."""
+    try:
+        return make_world(cell.world.name, **cell.world.options)
+    except (ValueError, TypeError, OSError):
+        return None
 
 
 def number(value: float) -> str:

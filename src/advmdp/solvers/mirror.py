@@ -171,14 +171,11 @@ def mirror_descent_step(
     and changes the answer only within the tolerance.  Raises :class:`SolverError` if no certified gap within
     ``tolerance`` was found, and ``InvalidMDPError`` if the set has an empty pair.
     """
-    if isinstance(confidence_set, BoxSet) and confidence_set.kept_states is not None:
-        # An interval below zero at a state that is left out is empty as well, and no solver sees it.
-        require_rows(confidence_set, len(confidence_set.empty_pairs()) > 0)
     if available is not None:
         layers = masked_layers(confidence_set.layer_sizes, confidence_set.n_actions, checked_available(available))
         every, loss = flat_step(confidence_set, q, log_q, loss)
         log_q = np.where(layers.uniform_policy > 0.0, every, -np.inf)
-    if log_q is not None and entropy in ("pairs", "triples"):
+    if log_q is not None and entropy in ("pairs", "triples") and _has_zeros(log_q):
         every, losses = flat_step(confidence_set, q, log_q, loss)
         found = stand_ins(every, confidence_set.layer_sizes, confidence_set.n_actions)
         if found is not None:
@@ -189,6 +186,9 @@ def mirror_descent_step(
                 log_q=found.spread(every), entropy=entropy, kernels=kernels, warm=warm, tolerance=tolerance,
             )  # fmt: skip
             return replace(step, flat=found.merge(step.flat, step.layer_sizes, step.n_actions))
+    if isinstance(confidence_set, BoxSet) and confidence_set.kept_states is not None:
+        # An interval below zero at a state that is left out is empty as well, and no solver sees it.
+        require_rows(confidence_set, len(confidence_set.empty_pairs()) > 0)
     if entropy == "triples":
         from advmdp.solvers.triples import triples_step
 
@@ -221,6 +221,13 @@ def mirror_descent_step(
         publish(problem, answer), problem.full_sizes, problem.n_actions, answer.value + problem.offset,
         answer.gap, answer.residual, answer.iterations, answer.status, answer.warm,
     )  # fmt: skip
+
+
+def _has_zeros(log_q: Tables) -> bool:
+    """Whether some log q is -inf."""
+    if isinstance(log_q, np.ndarray) and log_q.ndim == 1:
+        return bool(log_q.size and log_q.min() == -np.inf)
+    return any(np.any(np.asarray(table) == -np.inf) for table in log_q)
 
 
 def _conditional(

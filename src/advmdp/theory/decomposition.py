@@ -18,6 +18,7 @@ from typing import Any, cast
 import numpy as np
 import pandas as pd
 
+from advmdp._checks import between, integer, numbers
 from advmdp._summation import CompensatedSum
 from advmdp.confidence import BoxSet, ConfidenceSet, EllipsoidSet, L1Set
 from advmdp.errors import InvalidSpecError
@@ -119,12 +120,16 @@ class Decomposition:
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Go on from what :meth:`state` returned, of one with the same arguments."""
-        self._sums.total[:] = state["total"]
-        self._sums.carry[:] = state["carry"]
-        self._rows = list(state["rows"])
-        self._covered, self._played = bool(state["covered"]), int(state["played"])
-        self._step_size, self._exploration = float(state["step_size"]), float(state["exploration"])
-        self._entropy = state["entropy"]
+        played, shape = integer(state["played"], "played", 0, ValueError), self._sums.total.shape
+        logged = [count for count in self._logged if count <= played]
+        if len(state["rows"]) != len(logged) or not isinstance(state["entropy"], str):
+            raise ValueError(f"it has {len(state['rows'])} rows, should have {len(logged)}")
+        rows = [numbers(row, "rows", shape) for row in state["rows"]]
+        total, carry = (numbers(state[name], name, shape) for name in ("total", "carry"))
+        step, exploration = (between(state[n], n, 0.0, np.inf, ValueError) for n in ("step_size", "exploration"))
+        self._sums.total[:], self._sums.carry[:], self._rows = total, carry, rows
+        self._covered, self._played = bool(state["covered"]), played
+        self._step_size, self._exploration, self._entropy = step, exploration, state["entropy"]
 
     @property
     def covered(self) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from advmdp._checks import between, integer
+from advmdp._checks import between, integer, kernels_fit_in_memory
 from advmdp.errors import InvalidSpecError
 from advmdp.layered import FloatArray, LinearMixtureMDP
 from advmdp.registry import register_world
@@ -58,6 +58,9 @@ def grid(*, height: int = 6, width: int = 6, noise: Mapping[str, float] | None =
     integer(width, "width", 1, InvalidSpecError)
     if height + width < 3:
         raise InvalidSpecError(f"height {height}, width {width}: need at least two cells in one direction")
+    narrow = min(height, width)  # states of a layer, at most; fewer in the two corners
+    entries = 2 * (height * width * narrow - narrow**3 // 3)
+    kernels_fit_in_memory(entries, 1 + len(shares), f"a grid of {height} x {width} cells", InvalidSpecError)
     moves: list[Any] = [lambda intended: intended, *(_NOISE[name] for name in shares)]
     kernels = [[_layer(height, width, h, move) for h in range(height + width - 2)] for move in moves]
     corner = height * width - 1

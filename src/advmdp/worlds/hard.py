@@ -25,7 +25,7 @@ import math
 
 import numpy as np
 
-from advmdp._checks import integer
+from advmdp._checks import LAYER, fits_in_memory, integer
 from advmdp.adversaries import Adversary, Fixed
 from advmdp.errors import InvalidSpecError
 from advmdp.layered import LayeredMDP, LinearMixtureMDP
@@ -60,6 +60,7 @@ def hard(*, horizon: int = 16, dim: int = 4, episodes: int = 10_000, seed: int =
     if integer(dim, "dim", 2, InvalidSpecError) > 9:
         raise InvalidSpecError(f"dim is {dim}, should be at most 9: there are 2^(dim - 1) actions")
     integer(episodes, "episodes", max(1, math.ceil((dim - 1) ** 2 * horizon / 8)), InvalidSpecError)
+    fits_in_memory(LAYER * horizon, f"a world of {horizon} layers", InvalidSpecError)
     found, delta = 1.0 / horizon, margin(horizon, episodes)
     signs = np.array(list(itertools.product((-1.0, 1.0), repeat=dim - 1)))
 

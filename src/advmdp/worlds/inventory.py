@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from advmdp._checks import integer
-from advmdp._unroll import Step, unroll
+from advmdp._checks import fits_in_memory, integer
+from advmdp._unroll import OUTCOME, Step, unroll
 from advmdp.adversaries import Adversary
 from advmdp.adversaries.natural import Waves, share
 from advmdp.errors import InvalidSpecError
@@ -62,6 +62,9 @@ def inventory(
         raise InvalidSpecError(f"stock is {stock}, should be at most capacity = {capacity}")
     means = positive(demand_means, "demand_means")
     weights = probabilities(mix, "mix", means.size)
+    reached = min(stock + days * max_order, capacity) + 1
+    outcomes = means.size * (max_order + 1) * reached**2 + capacity
+    fits_in_memory(OUTCOME * outcomes, f"an inventory of {reached} units", InvalidSpecError)
 
     def day(mean: float) -> Step:
         def step(units: int, order: int) -> dict[int, float]:

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from advmdp._checks import float_array, integer
-from advmdp._unroll import Step, unroll
+from advmdp._checks import fits_in_memory, float_array, integer
+from advmdp._unroll import OUTCOME, Step, unroll
 from advmdp.adversaries import Adversary
 from advmdp.adversaries.natural import Waves, share
 from advmdp.errors import InvalidSpecError
@@ -68,6 +68,8 @@ def queue(
         raise InvalidSpecError(f"waiting is {waiting}, should be at most buffer = {buffer}")
     means = positive(arrival_means, "arrival_means")
     weights = probabilities(mix, "mix", means.size)
+    outcomes = means.size * len(speeds) * (buffer + 1) * (buffer + 1 if slots > 1 else 1)
+    fits_in_memory(OUTCOME * outcomes, f"a queue of {buffer} jobs", InvalidSpecError)
 
     def slot(mean: float) -> Step:
         def step(jobs: int, action: int) -> dict[int, float]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from advmdp._checks import above_zero, integer
+from advmdp._checks import above_zero, integer, kernels_fit_in_memory
 from advmdp.errors import InvalidSpecError
 from advmdp.layered import Layers, LinearMixtureMDP, TabularModel
 from advmdp.registry import register_world
@@ -54,6 +54,8 @@ def random_mixture(
     integer(dim, "dim", 1, InvalidSpecError)
     above_zero(concentration, "concentration", InvalidSpecError)
     layers = TabularModel(layer_sizes, n_actions).layers
+    entries = sum(n * n_actions * m for n, m in _steps(layers))
+    kernels_fit_in_memory(entries, dim, f"{dim} kernels over layers of {layer_sizes} states", InvalidSpecError)
     rng = generator(seed, Stream.WORLD)
     kernels = [[_random_rows(rng, n, n_actions, m, concentration) for n, m in _steps(layers)] for _ in range(dim)]
     weights = rng.dirichlet(np.ones(dim), size=None if shared else layers.horizon)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from advmdp._checks import above_zero, float_array, integer
+from advmdp._checks import LAYER, above_zero, fits_in_memory, float_array, integer
 from advmdp._unroll import Step, unroll
 from advmdp.adversaries import Reacting
 from advmdp.adversaries.natural import share
@@ -136,6 +136,7 @@ def _staged(stages: int, width: int) -> list[Link]:
     """Stages of routers; each has links to the router straight ahead and its neighbours."""
     integer(stages, "stages", 1, InvalidSpecError)
     integer(width, "width", 2, InvalidSpecError)
+    fits_in_memory(LAYER * stages * width, f"a network of {stages} x {width} routers", InvalidSpecError)
     names = [[f"{stage + 1}{_letter(place)}" for place in range(width)] for stage in range(stages)]
     links: list[Link] = []
     places = [(width - 1) // 2]

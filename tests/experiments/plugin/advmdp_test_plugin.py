@@ -7,6 +7,8 @@ import signal
 import time
 from pathlib import Path
 
+import numba
+
 from advmdp.learners.uniform import Uniform
 
 
@@ -43,3 +45,20 @@ class Slow(_Plugin):
 
     def misbehave(self):
         time.sleep(float(os.environ.get("ADVMDP_TEST_SLEEP", "0.01")))
+
+
+class Deaf(_Plugin):
+    """Computes for ever, in a kernel in which Python calls no handler of signals; touches its marker before."""
+
+    def misbehave(self):
+        for_ever = numba.njit(nogil=True)(_count)
+        for_ever(1)
+        Path(self.marker).touch()
+        for_ever(2**62)
+
+
+def _count(last):
+    total = 0
+    for i in range(last):
+        total = (total * 31 + i) % 1_000_003
+    return total

@@ -11,7 +11,9 @@ episode,
 
     y_i = sum_h [c_i b_h + rho_{h,i} (l_h - c_i b_h)],      E y_i = <q^i, l>:
 
-the expected loss of every expert in this episode, without bias, whatever the kernel is.
+the expected loss of every expert in this episode, without bias, whatever the kernel is.  Where the losses of all
+actions at the visited state are seen, whichever was taken, l_h becomes sum_a pi^i(a | s_h) l(s_h, a) and rho_{h,i}
+becomes rho_{h-1,i} (1 for the first step): the same mean, with less variance.
 
 *Weights.*  v minimises <v, X> - (2 / eta) sum_j sqrt(v_j) over the simplex, X the sum of x = (1 - mu) y so far, with
 eta = D / Delta, D = 2 (sqrt(M) - 1), and Delta the sum of the steps' instabilities, which is observed.  Played is
@@ -122,19 +124,33 @@ class ExpertWeights:
             raise InvalidEpisodeError(f"layer {step}: no expert that agrees with the steps before takes this action")
         return rho
 
-    def estimates(self, rho: FloatArray, losses: FloatArray) -> FloatArray:
-        """y_i, the estimated loss of each expert in an episode with these losses ``(H,)``."""
+    def estimates(self, rho: FloatArray, losses: FloatArray, expected: FloatArray | None = None) -> FloatArray:
+        """y_i, the estimated loss of each expert in an episode with these losses ``(H,)``; ``expected`` as in add."""
         values = np.empty(self.totals.size)
-        estimate(rho, losses, self.baselines, self.centring, values)
+        estimate(*weighed(rho, losses, expected), self.baselines, self.centring, values)
         return values
 
-    def add(self, rho: FloatArray, losses: FloatArray) -> Self:
-        """The weights with one more episode, given its posterior and its losses."""
+    def add(
+        self, rho: FloatArray, losses: FloatArray, played: Self | None = None, expected: FloatArray | None = None
+    ) -> Self:
+        """The weights with one more episode, given its posterior and its losses.
+
+        ``expected`` ``(H, M)`` is sum_a pi^i(a | s_h) l(s_h, a), NaN where not all losses of a state were seen.
+
+        ``played`` are the weights that its expert was drawn with, if not these.  The estimates have no bias then
+        either, but rho may be as large as one over those weights, so that less is taken off: c_i is for the smaller
+        of the two.
+        """
+        centring = self.centring
+        if played is not None:
+            centring = np.empty(self.totals.size)
+            rate = self.step_size * (1.0 - self.premium)
+            centre(np.minimum(self.weights, played.weights), self.shares, self.baselines, rate, centring)
         estimates, shares, totals = np.empty((3, self.totals.size))
         baselines, seen = np.empty((2, self.baselines.size))
         scale = advance(
-            rho, losses, self.premium, self.step_size, self.scale, self.shares, self.totals,
-            self.baselines, self.seen, self.centring, estimates, shares, totals, baselines, seen,
+            *weighed(rho, losses, expected), losses, self.premium, self.step_size, self.scale, self.shares, self.totals,
+            self.baselines, self.seen, centring, estimates, shares, totals, baselines, seen,
         )  # fmt: skip
         return type(self)(self.base, self.episodes + 1, self.first_scale, float(scale), totals, shares, baselines, seen)
 
@@ -189,6 +205,17 @@ def tsallis(totals: FloatArray, eta: float) -> FloatArray:
 # ------------------------------------------------------------------------------------ compiled loops
 
 
+def weighed(rho: FloatArray, losses: FloatArray, expected: FloatArray | None) -> tuple[FloatArray, FloatArray]:
+    """The ratio and the loss of each step and expert, ``(H, M)`` each."""
+    each = np.empty_like(rho)
+    each[:] = losses[:, None]
+    if expected is None:
+        return rho, each
+    before = np.vstack([np.ones_like(rho[:1]), rho[:-1]])
+    unknown = np.isnan(expected)
+    return np.where(unknown, rho, before), np.where(unknown, each, expected)
+
+
 @kernel
 def posterior(weights: FloatArray, probabilities: FloatArray, rho: FloatArray) -> int:
     """rho into its place; the first step that no expert can have taken, or -1."""
@@ -219,14 +246,14 @@ def centre(weights: FloatArray, shares: FloatArray, baselines: FloatArray, rate:
 
 @kernel
 def estimate(
-    rho: FloatArray, losses: FloatArray, baselines: FloatArray, centring: FloatArray, values: FloatArray
+    rho: FloatArray, each: FloatArray, baselines: FloatArray, centring: FloatArray, values: FloatArray
 ) -> None:
-    """y_i = sum_h [c_i b_h + rho_{h,i} (l_h - c_i b_h)], with b_h for a loss that is missing."""
+    """y_i = sum_h [c_i b_h + rho_{h,i} (l_{h,i} - c_i b_h)], with b_h for a loss that is missing."""
     horizon, count = rho.shape
     for i in range(count):
         values[i] = 0.0
         for h in range(horizon):
-            loss = baselines[h] if np.isnan(losses[h]) else losses[h]
+            loss = baselines[h] if np.isnan(each[h, i]) else each[h, i]
             expected = centring[i] * baselines[h]
             values[i] += expected + rho[h, i] * (loss - expected)
 
@@ -291,6 +318,7 @@ def tsallis_shares(totals: FloatArray, eta: float, shares: FloatArray) -> None:
 @kernel
 def advance(
     rho: FloatArray,
+    each: FloatArray,
     losses: FloatArray,
     premium: float,
     eta: float,
@@ -308,7 +336,7 @@ def advance(
 ) -> float:
     """One episode: Delta += instability, X += x, v for D / Delta, b_h towards the losses seen; the new Delta."""
     count = totals.size
-    estimate(rho, losses, baselines, centring, estimates)
+    estimate(rho, each, baselines, centring, estimates)
     for i in range(count):
         estimates[i] *= 1.0 - premium
         new_totals[i] = totals[i] + estimates[i]

@@ -38,8 +38,8 @@ class ImportanceWeights:
         raise NotImplementedError
 
     def __call__(self, state: Any, episode: CheckedEpisode, k: int) -> FloatArray:
-        """lhat of episode k (from 0), which was played in this state of the learner."""
-        weights = self.weights(state, episode.states, episode.pairs, k)
+        """lhat of episode k (from 0), with the learner in this state."""
+        weights = self.weights(episode.played_in(state), episode.states, episode.pairs, k)
         estimate = episode.scatter(episode.losses / self.divisors(weights, episode, k), state.policy.size)
         for late in episode.late:
             now = self.weights(state, late.states, late.pairs, k)
@@ -81,17 +81,18 @@ class AllActions(UpperOccupancy):
     feedback: Literal["bandit", "actions", "full"] = "actions"
 
     def __call__(self, state: Any, episode: CheckedEpisode, k: int) -> FloatArray:
-        """lhat of episode k (from 0), which was played in this state of the learner."""
+        """lhat of episode k (from 0), with the learner in this state."""
         if episode.action_losses is None:
             return super().__call__(state, episode, k)
         unseen = episode._replace(losses=np.full_like(episode.losses, np.nan), complete=False)
         estimate = super().__call__(state, unseen, k)
-        pairs, losses = episode.observed()
-        visits = visited_upper_occupancy(state.set, state.policy, episode.states)
-        weights = np.repeat(visits, episode.action_losses.shape[1])
+        played = episode.played_in(state)
+        n_actions = episode.action_losses.shape[1]
+        pairs = (episode.pairs - episode.actions)[:, None] + np.arange(n_actions)
+        weights = np.repeat(visited_upper_occupancy(played.set, played.policy, episode.states)[:, None], n_actions, 1)
         if self.seen is not None:
             weights *= self.seen[pairs]
-        estimate[pairs] += np.nan_to_num(losses / (weights + self.gamma(k)))
+        estimate[pairs] += np.nan_to_num(episode.action_losses / (weights + self.gamma(k)))
         return estimate
 
 
@@ -137,6 +138,7 @@ class Predicted(ImportanceWeights):
     l = u, as where the kernel is known, and gamma = 0 the estimate has no bias.
     """
 
+    layers: Layers
     #: l and u of all pairs, flat, of a state of the learner, and of whether all actions at visited states are seen.
     interval: Callable[[Any, bool], tuple[FloatArray, FloatArray]]
     gamma: Callable[[int], float]
@@ -145,14 +147,14 @@ class Predicted(ImportanceWeights):
     feedback: Literal["bandit", "actions", "full"] = "bandit"
 
     def __call__(self, state: Any, episode: CheckedEpisode, k: int) -> FloatArray:
-        """lhat of episode k (from 0), which was played in this state of the learner."""
-        gamma = self.gamma(k)
-        lower, upper = self.interval(state, episode.action_losses is not None)
-        predicted = self._cut_off(state, upper, k)
+        """lhat of episode k (from 0), with the learner in this state."""
+        gamma, played = self.gamma(k), episode.played_in(state)
+        lower, upper = self.interval(played, episode.action_losses is not None)
+        predicted = self._cut_off(played, upper, k)
         divisors = np.maximum(upper + gamma, SMALLEST)
         estimate: FloatArray = predicted * lower / divisors
         require_visits(divisors[episode.pairs], episode)
-        pairs, losses = episode.observed()
+        pairs, losses = episode.seen(self.layers)
         estimate[pairs] += np.nan_to_num(correction(losses - predicted[pairs], divisors[pairs], gamma))
         for late in episode.late:
             then, expected = late.weights.T

@@ -129,6 +129,10 @@ class Predictions:
         learn_losses(settings, pairs, losses, tables, visits, errors)
         return replace(self, tables=tables, visits=visits, errors=errors)
 
+    def known(self, rule: int) -> FloatArray:
+        """m of one rule where some loss was seen, NaN elsewhere."""
+        return np.where(self.visits > 0.0, self.tables[rule], np.nan)
+
     def tree(self) -> dict[str, Any]:
         """For a checkpoint."""
         return {"tables": self.tables, "visits": self.visits, "errors": self.errors}
@@ -284,13 +288,11 @@ def forecast_of(predictor: Any, layers: Layers) -> Forecast | None:
     return None if predictor == "none" else Predictions.empty([NAMED[predictor]], layers.n_pairs)
 
 
-def with_losses(predictions: Any, episode: CheckedEpisode) -> Any:
-    """Predictions after the losses of an episode: of all pairs, or those that were seen, and those that came late."""
+def with_losses(predictions: Any, episode: CheckedEpisode, layers: Layers) -> Any:
+    """Predictions after the losses of an episode, all that were told, and those that came late."""
     for late in episode.late:
         predictions = predictions.add(late.pairs, late.losses, late=True)
-    if episode.loss_table is not None:
-        return predictions.add(np.arange(episode.loss_table.size), episode.loss_table)
-    return predictions.add(*episode.observed())
+    return predictions.add(*episode.seen(layers))
 
 
 @kernel

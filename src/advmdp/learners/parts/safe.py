@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from math import log, sqrt
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from advmdp.confidence import ConfidenceSet
 from advmdp.confidence.box import all_kernels
 from advmdp.confidence.counts import BernsteinBoxes, VisitCounts
+from advmdp.confidence.likelihood_ratio import likelihood_ratio
 from advmdp.confidence.regression import joint_regression
 from advmdp.episodes import CheckedEpisode
 from advmdp.layered import FloatArray, IntArray, LinearMixtureModel, TabularModel
@@ -41,10 +42,13 @@ class SafeBase:
     1. lhat = l / (u / rho + gamma) at the visited pairs, gamma = sqrt(mu ln A / (n k));
     2. Delta <- Delta + min{(eta H / 2) sum u lhat^2, sum u lhat}, eta' = D / Delta, from Delta = sqrt(D n);
     3. pi' by one backward pass over P_k from pi^r pi_1^(1 - r), r = eta' / eta, with the costs eta' lhat;
-    4. the transitions give P_{k+1}: joint radius for mixtures, Bernstein's boxes for counts, both for all k at once.
+    4. the transitions give P_{k+1}: joint radius (or ``radius="likelihood"``) for mixtures, Bernstein's boxes for
+       counts, each for all k at once.
     """
 
-    def __init__(self, model: TabularModel, shared: bool, zeta: float) -> None:
+    def __init__(
+        self, model: TabularModel, shared: bool, zeta: float, radius: Literal["joint", "likelihood"] = "joint"
+    ) -> None:
         self.model, self.layers = model, model.layers
         counted = self.layers.counted
         #: ln A; with one action there is nothing to learn, and any will do.
@@ -56,7 +60,8 @@ class SafeBase:
         self.estimator: Any
         self.sets: Any
         if isinstance(model, LinearMixtureModel):
-            self.estimator, self.sets = joint_regression(model, zeta=zeta, shared=shared)
+            sets_of = likelihood_ratio if radius == "likelihood" else joint_regression
+            self.estimator, self.sets = sets_of(model, zeta=zeta, shared=shared)
         else:
             self.estimator, self.sets = VisitCounts(self.layers), BernsteinBoxes(self.layers, None, zeta)
 
@@ -76,11 +81,17 @@ class SafeBase:
         """l / (u / rho + gamma), ``(H,)``: zero where it cannot have played what was played, or no loss was seen."""
         return np.nan_to_num(losses * rho / np.maximum(u + gamma * rho, LEAST))
 
-    def advance(self, state: SafeState, episode: CheckedEpisode, rho: FloatArray, premium: float, k: int) -> SafeState:
-        """After episode k (from 0); losses that came late are weighted as they would have been in time."""
+    def advance(
+        self, state: SafeState, episode: CheckedEpisode, rho: FloatArray, premium: float, k: int,
+        played: SafeState | None = None,
+    ) -> SafeState:  # fmt: skip
+        """After episode k (from 0); losses that came late are weighted as they would have been in time.
+
+        ``played`` is where it stood when the episode was played, if not here.
+        """
         n_pairs, horizon, eta = self.layers.n_pairs, self.layers.horizon, self.range / state.scale
         gamma = sqrt(max(premium, 1e-3) * self._log_actions / (self.layers.counted.pairs * (k + 1)))
-        seen = [(episode.pairs, episode.losses, rho, self.upper(state, episode))]
+        seen = [(episode.pairs, episode.losses, rho, self.upper(state if played is None else played, episode))]
         seen += [(late.pairs, late.losses, late.weights[:, 0], late.weights[:, -2]) for late in episode.late]
         estimate, growth = np.zeros(n_pairs), 0.0
         for pairs, losses, posterior, u in seen:

@@ -1,13 +1,24 @@
 """Lemmas as checks: both sides computed on simulated data, each with a control that must fail.
 
-They are the paper's, and those of docs/strong-learners.md and docs/sharper-parts.md.  :func:`verify` runs them all.
+They are the paper's, and those of docs/likelihood-sets.md, docs/strong-learners.md and docs/sharper-parts.md.
+:func:`verify` runs them all.
 Where a printed statement is false the check is of the corrected one, and the result carries a counterexample to the
 printed one; :func:`refutations` gives those that belong to no check.
 """
 
 from __future__ import annotations
 
-from advmdp.theory.lemmas import concentration, coverage, geometry, potential, runs, sharp, strong
+from advmdp.theory.lemmas import (
+    concentration,
+    coverage,
+    geometry,
+    learner,
+    likelihood,
+    potential,
+    runs,
+    sharp,
+    strong,
+)
 from advmdp.theory.lemmas.base import Check, CheckResult, Refutation
 from advmdp.theory.lemmas.printed import refutations
 
@@ -17,8 +28,10 @@ __all__ = ["CHECKS", "Check", "CheckResult", "Refutation", "refutations", "verif
 CHECKS: tuple[Check, ...] = (
     *concentration.CHECKS,
     *coverage.CHECKS,
+    *likelihood.CHECKS,
     *potential.CHECKS,
     *geometry.CHECKS,
+    *learner.CHECKS,
     *runs.CHECKS,
     *strong.CHECKS,
     *sharp.CHECKS,

@@ -52,12 +52,14 @@ class CheckResult:
     control: str
     control_violations: int
     refutation: Refutation | None = None
+    #: Whether the check is known not to be able to fail: see :attr:`Check.vacuous`.
+    vacuous: bool = False
 
     @property
     def holds(self) -> bool:
-        """Whether the statement stood and the check has shown that it can fail."""
+        """Whether the statement stood, and the check has shown that it can fail, or that it cannot as it says."""
         refuted = self.refutation is None or self.refutation.refuted
-        return self.violations <= self.violations_allowed and not self.empty and refuted
+        return self.violations <= self.violations_allowed and self.empty == self.vacuous and refuted
 
     @property
     def empty(self) -> bool:
@@ -69,6 +71,8 @@ class CheckResult:
         """In words."""
         if self.violations > self.violations_allowed:
             return "violated"
+        if self.vacuous:
+            return "cannot fail here" if self.empty else "was thought not to be able to fail, and can"
         if self.empty:
             return "says nothing: the control passes as well"
         if self.refutation is None:
@@ -91,6 +95,9 @@ class Check:
     #: Probability with which the statement may fail; 0 for one that always holds.
     failure: float = 0.0
     refutation: Callable[[], Refutation] | None = None
+    #: Known to say nothing at the lengths that can be simulated.  The control is then the worst that any learner
+    #: could do, and must pass.
+    vacuous: bool = False
 
     def run(self, seed: int = 0, trials: int | None = None) -> CheckResult:
         """Sample; the same seed gives the same result."""
@@ -107,6 +114,7 @@ class Check:
             self.control,
             violations(spoilt),
             None if self.refutation is None else self.refutation(),
+            self.vacuous,
         )
 
 

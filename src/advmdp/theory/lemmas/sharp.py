@@ -51,7 +51,7 @@ def moments(rng: np.random.Generator, kind: type[Predicted]) -> Moments:
         losses, predicted = losses.round(), predicted.round()
     gamma, eta = float(rng.uniform(0.01, 0.5)), float(rng.uniform(0.01, 1.0))
     state = SimpleNamespace(policy=policy, set=confidence_set, predictions=SimpleNamespace(table=predicted))
-    part = kind(over_set(layers, True), lambda k: gamma, lambda state, k: eta)
+    part = kind(layers, over_set(layers, True), lambda k: gamma, lambda state, k: eta)
     mean, exponential = np.zeros((2, layers.n_pairs))
     for episode, chance in trajectories(mdp):
         likelihood = chance * float(policy[episode.pairs].prod())

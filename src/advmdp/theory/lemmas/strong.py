@@ -60,8 +60,10 @@ def trajectories(mdp: LayeredMDP) -> Iterator[tuple[CheckedEpisode, float]]:
 class Hasty(ExpertWeights):
     """Its steps are four times as large as the certificate believes (not for use)."""
 
-    def add(self, rho: FloatArray, losses: FloatArray) -> Self:
-        added = super().add(rho, losses)
+    def add(
+        self, rho: FloatArray, losses: FloatArray, played: Self | None = None, expected: FloatArray | None = None
+    ) -> Self:
+        added = super().add(rho, losses, played, expected)
         return replace(added, shares=tsallis(added.totals, 4.0 * added.step_size))
 
 
