@@ -30,7 +30,7 @@ from advmdp import LinearMixtureMDP, make_adversary, make_learner, make_world, r
 from advmdp.adversaries import Adversary
 from advmdp.experiments.runner import Run
 from advmdp.learners.parts.experts import ExpertWeights
-from advmdp.learners.planner import with_losses
+from advmdp.learners.parts.predictors import with_losses
 from advmdp.learners.portfolio import Portfolio
 from advmdp.occupancy import forward
 
@@ -117,7 +117,12 @@ class Mixture(Portfolio):
         learners = state.learners.add(pairs, losses, state.predictions.tables[self._uses[self._soft]], self._q)
         kernel = state.kernel.add(episode.states, episode.actions)
         first = self._drawn(
-            self._equal, state.base, kernel, with_losses(state.predictions, episode), learners, state.k + 1
+            self._equal,
+            state.base,
+            kernel,
+            with_losses(state.predictions, episode, self._layers),
+            learners,
+            state.k + 1,
         )
         return self._mixed(first._replace(meta=hedge))
 

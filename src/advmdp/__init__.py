@@ -23,6 +23,7 @@ from advmdp.layered import (
     load_mdp,
 )
 from advmdp.learners import Learner, load_learner, make_learner
+from advmdp.learners.parts.predictors import ridge
 from advmdp.registry import register_adversary, register_learner, register_natural_losses, register_world
 from advmdp.scene import Scene
 from advmdp.solvers import SolverError
@@ -78,6 +79,7 @@ __all__ = [
     "register_learner",
     "register_natural_losses",
     "register_world",
+    "ridge",
     "run",
     "warm_up",
 ]

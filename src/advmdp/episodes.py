@@ -56,7 +56,7 @@ class Episode:
     losses: ArrayLike | Sequence[float | None] | None
     loss_table: Sequence[ArrayLike] | FloatArray | None = None
     index: int | None = None
-    action_losses: Sequence[ArrayLike] | None = None
+    action_losses: Sequence[ArrayLike] | FloatArray | None = None
 
 
 class LateLosses(NamedTuple):

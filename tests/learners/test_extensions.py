@@ -1,4 +1,4 @@
-"""Restarts, a bank of step sizes, and blocks of doubling length: steps, weights, what depends on K, dynamic regret."""
+"""Restarts and a bank of step sizes: steps, weights, what depends on K, dynamic regret."""
 
 from __future__ import annotations
 
@@ -29,35 +29,22 @@ def estimate_of(told, before, policy, gamma):
     return lhat
 
 
-def expected_block(name, k):
-    """(first episode, length) of the block of episode k, by counting."""
-    if name == "vlsuob-reps-restart":
-        return k // 20 * 20, 20
-    first, length = 0, 1
-    while first + length <= k:
-        first, length = first + length, 2 * length
-    return first, length
-
-
-@pytest.mark.parametrize("name", ["vlsuob-reps-restart", "vlsuob-reps-anytime"])
-def test_steps_equal_a_conic_solver_and_blocks_begin_at_the_uniform_measure(name, monkeypatch):
+def test_steps_equal_a_conic_solver_and_blocks_begin_at_the_uniform_measure(monkeypatch):
     episodes = 60
-    learner = make_learner(name, TINY, episodes)
-    if name == "vlsuob-reps-restart":
-        monkeypatch.setattr(type(learner), "restart_period", 20)
+    learner = make_learner("vlsuob-reps-restart", TINY, episodes)
+    monkeypatch.setattr(type(learner), "restart_period", 20)
     losses, rng = make_adversary("stochastic", TINY, episodes), np.random.default_rng(0)
     S, A, H = TINY.n_states, 2, TINY.horizon
+    eta = np.sqrt(H * np.log(H * S * A / 0.05) / (20 * S * A))
     restarts = 0
     for k in range(episodes):
-        length = expected_block(name, k)[1]
-        eta = np.sqrt(H * np.log(H * S * A / 0.05) / (length * S * A))
         q, policy, before = learner.q, learner.policy, learner.confidence_set
         told = play(TINY, policy, losses.losses(k), rng, index=k)
         learner.update(told)
         lhat = estimate_of(told, before, policy, eta)
         for ours, theirs in zip(learner.loss_estimate, lhat, strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=1e-9)
-        begins = expected_block(name, k + 1)[0] == k + 1
+        begins = (k + 1) % 20 == 0
         restarts += begins
         if begins:
             q, lhat = uniform(), [np.zeros_like(table) for table in lhat]
@@ -65,12 +52,12 @@ def test_steps_equal_a_conic_solver_and_blocks_begin_at_the_uniform_measure(name
             step = reference.mirror_step(learner.confidence_set, q, lhat, eta)
             for ours, theirs in zip(learner.q, step.q, strict=True):
                 np.testing.assert_allclose(ours, theirs, atol=1e-4)
-    assert restarts == (3 if name == "vlsuob-reps-restart" else 5)
+    assert restarts == 3
 
 
 def test_the_regression_goes_on_through_restarts():
     """Sets of a restarting learner are those of one that never restarts and saw the same transitions."""
-    restarting, steady = make_learner("vlsuob-reps-anytime", TINY, 40), make_learner("vlsuob-reps-tight", TINY, 40)
+    restarting, steady = make_learner("vlsuob-reps-restart", TINY, 40), make_learner("vlsuob-reps-tight", TINY, 40)
     for episode in episodes_of(restarting, TINY, 40):
         steady.update(episode)
     for h in range(TINY.horizon - 1):

@@ -186,7 +186,7 @@ def test_mirror_descent_equals_a_conic_solver_and_leaves_its_state_alone():
 
 def test_known_descent_is_mirror_descent_over_the_true_kernels():
     truth = KnownKernels(WORLD.kernels)
-    step = KnownDescent(WORLD, truth, 0.3)
+    step = KnownDescent(WORLD, truth, lambda k: 0.3)
     first = step.start()
     second = step.advance(first, truth, LOSS, 0)
     wanted = reference.mirror_step(truth, LAYERS.split(np.exp(first.log_q)), LAYERS.split(LOSS), 0.3)

@@ -8,7 +8,7 @@ import pytest
 from advmdp.confidence import BoxSet, EllipsoidSet, KnownKernels, L1Set
 from advmdp.errors import InvalidMDPError
 from advmdp.solvers import lower_occupancy, reference, upper_occupancy
-from advmdp.solvers.occupancy_bounds import extreme_rows
+from advmdp.solvers.occupancy_bounds import extreme_rows, occupancy_intervals
 from tests.solvers.instances import FAMILIES, harsh, ordinary
 
 
@@ -106,6 +106,29 @@ def vertices(low, high):
                 yield p
 
 
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("family", FAMILIES)
+def test_intervals_of_all_states_are_the_bounds_and_a_forward_pass_encloses_them(family, seed):
+    instance = ordinary(family, seed)
+    confidence_set = instance.confidence_set
+    policy = random_policy(confidence_set, seed)
+    flat = np.concatenate([table.ravel() for table in policy])
+    low, high = occupancy_intervals(confidence_set, flat)
+    np.testing.assert_allclose(low, np.concatenate(lower_occupancy(confidence_set, policy)), atol=1e-12)
+    np.testing.assert_allclose(high, np.concatenate(upper_occupancy(confidence_set, policy)), atol=1e-12)
+    wide_low, wide_high = occupancy_intervals(confidence_set, flat, exact=False)
+    assert (wide_low >= 0.0).all()
+    assert (wide_low <= low + 1e-9).all()
+    assert (high <= wide_high + 1e-9).all()
+    assert (wide_high <= 1.0 + 1e-12).all()
+    truth = np.concatenate(visits(instance.truth, policy))
+    if confidence_set.contains(instance.truth, 1e-9):
+        assert (wide_low - 1e-8 <= truth).all()
+        assert (truth <= wide_high + 1e-8).all()
+    if family == "known":
+        np.testing.assert_allclose(wide_low, wide_high, atol=1e-12)
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_tiny_boxes_by_trying_every_kernel(seed):
     rng = np.random.default_rng(seed)
@@ -131,9 +154,13 @@ def test_tiny_boxes_by_trying_every_kernel(seed):
             weight = (middle[:, None] * policy[1]).ravel()
             best[2][t] = max(best[2][t], weight @ [max(e) for e in ends])
             worst[2][t] = min(worst[2][t], weight @ [min(e) for e in ends])
+    forward = occupancy_intervals(box, np.concatenate([table.ravel() for table in policy]), exact=False)
+    wide_low, wide_high = (np.split(bound, np.cumsum(sizes[:-2])) for bound in forward)
     for h in (1, 2):
         np.testing.assert_allclose(upper_occupancy(box, policy)[h], best[h], atol=1e-12)
         np.testing.assert_allclose(lower_occupancy(box, policy)[h], worst[h], atol=1e-12)
+        assert (wide_low[h] <= worst[h] + 1e-12).all()
+        assert (wide_high[h] >= best[h] - 1e-12).all()
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from math import inf, log, sqrt
+from math import exp, inf, log, sqrt
 
 import numpy as np
 import pytest
@@ -29,8 +29,10 @@ EXPLICIT = [
     "vlsuob_reps_tight_shared",
     "portfolio",
     "portfolio_shared",
+    "vlsuob_reps_sharp",
+    "vlsuob_reps_sharp_shared",
 ]
-STRONG = EXPLICIT[-4:]
+STRONG = EXPLICIT[-6:]
 
 
 @st.composite
@@ -320,6 +322,30 @@ def test_conditional_entropy_by_hand():
     bound = bounds.vlsuob_reps_tight_conditional(**SIZES, zeta=zeta, B=B)
     assert bound.value == pytest.approx(widths + steps + luck, rel=1e-12)
     assert dict(bound.terms)["REGRET"] == pytest.approx(steps, rel=1e-12)
+
+
+def test_the_sharp_learner_by_hand():
+    """The result of docs/sharper-parts.md, written out a second time."""
+    S, A, H, K, d = SIZES.values()
+    zeta, B = 0.05, 1.5
+    n, D, L = (S - 1) * A, H * log(A), log(H / zeta)
+    gamma = sqrt(H * log(S * A / zeta) / (4 * n * K))
+    growth = d * log(1 + K * S / d)
+    beta = B + sqrt(log((H - 1) / zeta) + growth / 2)
+    W = S * (4 * beta * sqrt(2 * H * S * K * growth) + 4 * (H - 1) + 8 * (H - 1) * L)
+    lagged = S * (4 * beta * sqrt(4 * H * S * K * growth) + 8 * (H - 1) + 8 * (H - 1) * L)
+    kappa = (exp(2.5) - 3.5) / 6.25
+    largest, first = 17 / 8 * 2.5 * kappa * H, 4 * D / min(sqrt(4 * D / n), 1 / H)
+    V = 2 * H * K + 27 / 8 * (n * K + H * L / (2 * gamma))
+    by_hand = {
+        "REGRET": 1.25 * (largest / 2 + sqrt((first - largest / 2) ** 2 + 8 * kappa * D * H * V)) - first,
+        "WIDTHS": 25 / 8 * W + lagged,
+        "EXPLORATION": 4 * n * gamma * K,
+        "NOISE": 17 / 8 * H * sqrt(K * log(1 / zeta) / 2),
+        "BIAS-II": H * log(S * A / zeta) / (2 * gamma),
+    }
+    assert dict(bounds.vlsuob_reps_sharp(**SIZES, zeta=zeta, B=B).terms) == pytest.approx(by_hand, rel=1e-12)
+    assert bounds.vlsuob_reps_sharp_shared(**SIZES).value < bounds.vlsuob_reps_sharp(**SIZES).value
 
 
 def test_shared_weights_by_hand():

@@ -19,7 +19,6 @@ from advmdp.learners.planner import Planner as Planner
 from advmdp.learners.pomd import Pomd as Pomd
 from advmdp.learners.portfolio import Portfolio as Portfolio
 from advmdp.learners.powers import Powers as Powers
-from advmdp.learners.restart import VlsuobRepsAnytime as VlsuobRepsAnytime
 from advmdp.learners.restart import VlsuobRepsRestart as VlsuobRepsRestart
 from advmdp.learners.uc_o_reps import BanditUcOReps as BanditUcOReps
 from advmdp.learners.uc_o_reps import UcOReps as UcOReps
@@ -27,6 +26,8 @@ from advmdp.learners.ucrl_vtr import UcrlVtr as UcrlVtr
 from advmdp.learners.uniform import Uniform as Uniform
 from advmdp.learners.uob_reps import UobReps as UobReps
 from advmdp.learners.vlsuob_reps import VlsuobReps as VlsuobReps
+from advmdp.learners.vlsuob_reps import VlsuobRepsAnytime as VlsuobRepsAnytime
+from advmdp.learners.vlsuob_reps import VlsuobRepsSharp as VlsuobRepsSharp
 from advmdp.learners.vlsuob_reps import VlsuobRepsTight as VlsuobRepsTight
 from advmdp.registry import learners as learners
 

@@ -103,7 +103,7 @@ class Learner(ABC):
     #: The options, a frozen dataclass with keyword arguments; each is an attribute of the learner too.
     Options: ClassVar[type] = NoOptions
     #: The most that it uses of the losses: those of visited pairs, those of all actions there, or the whole table.
-    feedback: ClassVar[Literal["bandit", "actions", "full"]] = "bandit"
+    feedback: Literal["bandit", "actions", "full"] = "bandit"
     #: Whether it can do with a part of them: losses that were not seen (NaN), or that come after the next update.
     partial: ClassVar[bool] = False
     #: Whether it is given the kernels.

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from advmdp import constants
 from advmdp.confidence.estimators import OneNextState
 from advmdp.confidence.regression import MixtureSets, RidgeRegression, scalar_radius
 from advmdp.layered import LinearMixtureModel
 from advmdp.learners.options import MixtureOptions, require
-from advmdp.learners.parts.losses import UpperOccupancy
-from advmdp.learners.parts.steps import MirrorDescent
 from advmdp.learners.reps import Parts, RepsLearner
+from advmdp.learners.sharper import mixture_parts
 from advmdp.registry import register_learner
 
 
@@ -33,7 +31,7 @@ class LsuobReps(RepsLearner):
 
     Parameters
     ----------
-    geometry, entropy, radius_scale, simplex, eta, gamma, zeta
+    geometry, entropy, radius_scale, simplex, eta, gamma, zeta, step, predictor, bounds, feedback, seen
         As in ``vlsuob-reps``.
     lam
         Regularisation, constant; 1 by default.
@@ -48,12 +46,10 @@ class LsuobReps(RepsLearner):
 
     def _parts(self) -> Parts:
         o, model, lam = self.options, self._problem, float(self.options.lam or 1.0)
-        tuned = constants.theorem_1(*self._sizes(), o.zeta)
-        self._tune(eta=tuned, gamma=tuned)
         beta = scalar_radius(model, lam, o.zeta)
-        return Parts(
-            estimator=RidgeRegression(model, OneNextState, lambda k: lam),
-            sets=MixtureSets(model, beta, o.geometry, bool(o.simplex), o.radius_scale),
-            losses=UpperOccupancy(gamma=lambda k: self.exploration),
-            step=MirrorDescent(model, lambda k: self.step_size, o.entropy, self.start),
+        return mixture_parts(
+            self,
+            RidgeRegression(model, OneNextState, lambda k: lam),
+            MixtureSets(model, beta, o.geometry, bool(o.simplex), o.radius_scale),
+            self.start,
         )

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from advmdp import constants
 from advmdp.confidence import ConfidenceSet
 from advmdp.confidence.known import KnownTransition, NothingKept
-from advmdp.learners.options import StepOptions, number, require
-from advmdp.learners.parts.losses import LossTable, OwnOccupancy
+from advmdp.learners.options import SharperOptions, StepOptions, number, require
+from advmdp.learners.parts.losses import LossTable, OwnOccupancy, Predicted, own_occupancy
+from advmdp.learners.parts.predictors import forecast_of
 from advmdp.learners.parts.steps import KnownDescent
 from advmdp.learners.reps import Parts, RepsLearner
+from advmdp.learners.sharper import chosen_rate, largest_divergence
 from advmdp.registry import register_learner
 
 
@@ -26,7 +28,7 @@ class OReps(RepsLearner):
     """
 
     name = "o-reps"
-    feedback: ClassVar[Literal["bandit", "actions", "full"]] = "full"
+    feedback: Literal["bandit", "actions", "full"] = "full"
     transition = "known"
     status = "every step against a conic solver and a plain Newton method; bound rederived"
     Options = StepOptions
@@ -34,23 +36,16 @@ class OReps(RepsLearner):
 
     def _parts(self) -> Parts:
         self._tune(eta=constants.o_reps(*self._sizes()), gamma=0.0)
-        return self._known(LossTable())
-
-    def _known(self, losses: Any) -> Parts:
         sets = KnownTransition(self._problem)
-        return Parts(
-            estimator=NothingKept(),
-            sets=sets,
-            losses=losses,
-            step=KnownDescent(self._problem, sets.truth, self.step_size, self.start),
-        )
+        step = KnownDescent(self._problem, sets.truth, lambda k: self.step_size, self.start)
+        return Parts(NothingKept(), sets, LossTable(), step)
 
     def _first_set(self) -> ConfidenceSet:
         return self._sets(None)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExplorationOptions(StepOptions):
+class ExplorationOptions(SharperOptions):
     """``gamma``: implicit exploration."""
 
     gamma: float = 0.0
@@ -72,6 +67,10 @@ class ORepsBandit(OReps):
     gamma
         Implicit exploration; 0 as in the source, whose bound is on the expected regret.  Above 0 the estimate is
         biased, and no longer unbounded.
+    step
+        ``"fixed"``, or ``"adaptive"``: eta follows what the steps so far have cost, and needs no K.
+    predictor
+        As in ``vlsuob-reps``: the estimate is m + (l - m) / q, without bias as well, and its variance that of l - m.
     """
 
     name = "o-reps-bandit"
@@ -80,5 +79,12 @@ class ORepsBandit(OReps):
     Options = ExplorationOptions
 
     def _parts(self) -> Parts:
-        self._tune(eta=constants.o_reps_bandit(*self._sizes()), gamma=0.0)
-        return self._known(OwnOccupancy(self._layers, self.options.gamma))
+        o, sets = self.options, KnownTransition(self._problem)
+        eta, divergence = constants.o_reps_bandit(*self._sizes()), largest_divergence(self._layers)
+        rate = chosen_rate(self, eta, 0.0, divergence)
+        step = KnownDescent(self._problem, sets.truth, rate, self.start)
+        forecast = forecast_of(o.predictor, self._layers)
+        if forecast is None:
+            return Parts(NothingKept(), sets, OwnOccupancy(self._layers, o.gamma), step)
+        losses = Predicted(self._layers, own_occupancy, self.gamma_of, lambda state, k: step.rate(state.step, k))
+        return Parts(NothingKept(), sets, losses, step, forecast)

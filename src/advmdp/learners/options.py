@@ -6,14 +6,16 @@ of the learner.  Classes of options are built from one another, so that ``eta`` 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from advmdp.confidence.regression import Geometry, Radius
 from advmdp.errors import InvalidSpecError
 from advmdp.layered import LinearMixtureModel
+from advmdp.learners.parts.predictors import NAMED, Ridge
 
 Entropy = Literal["pairs", "triples", "conditional"]
 
@@ -47,6 +49,24 @@ class StepOptions(NoOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.eta is None or number(self.eta, 0.0), "eta", self.eta, "a number > 0, or None")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharperOptions(StepOptions):
+    """``step``: whether its size is fixed or adapts; ``predictor``: what losses are expected to be."""
+
+    step: Literal["fixed", "adaptive"] = "fixed"
+    predictor: Any = "none"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.step in ("fixed", "adaptive"), "step", self.step, "'fixed' or 'adaptive'")
+        if self.step == "adaptive" and self.eta is not None:
+            raise InvalidSpecError("eta goes with step 'fixed': step 'adaptive' finds its own")
+        valid = self.predictor in ("none", *NAMED) if isinstance(self.predictor, str) else callable(self.predictor)
+        named = ", ".join(f"{name!r}" for name in ("none", *NAMED))
+        wanted = f"one of {named}, ridge(features), or a function of the number of the episode"
+        require(valid or isinstance(self.predictor, (Ridge, Mapping)), "predictor", self.predictor, wanted)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,12 +111,16 @@ class GeometryOptions(SetOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MixtureOptions(GeometryOptions, BanditOptions):
-    """``entropy`` of the step, whether to use the ``simplex`` of weights, and ``lam``, the regularisation."""
+class MixtureOptions(SharperOptions, GeometryOptions, BanditOptions):
+    """``entropy`` of the step, whether to use the ``simplex`` of weights, ``lam``, the regularisation, ``bounds``, how
+    the occupancies of all pairs are bounded for a predictor, ``feedback`` and ``seen``, which losses are seen."""
 
     entropy: Entropy = "pairs"
     simplex: bool | None = False
     lam: float | None = None
+    bounds: Literal["exact", "forward"] = "exact"
+    feedback: Literal["bandit", "actions", "full"] = "bandit"
+    seen: Any = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -104,6 +128,12 @@ class MixtureOptions(GeometryOptions, BanditOptions):
         require(self.entropy in names, "entropy", self.entropy, "'pairs', 'triples' or 'conditional'")
         require(self.simplex is None or isinstance(self.simplex, bool), "simplex", self.simplex, "True or False")
         require(self.lam is None or number(self.lam, 0.0), "lam", self.lam, "a number > 0, or None")
+        require(
+            self.feedback in ("bandit", "actions", "full"), "feedback", self.feedback, "'bandit', 'actions', 'full'"
+        )
+        if self.seen is not None and self.feedback == "full":
+            raise InvalidSpecError("seen goes with feedback 'bandit' or 'actions': with 'full' all losses are seen")
+        require(self.bounds in ("exact", "forward"), "bounds", self.bounds, "'exact' or 'forward'")
         if self.entropy == "triples" and self.geometry == "ellipsoid":
             raise InvalidSpecError("entropy 'triples' goes with geometry 'box', not with 'ellipsoid'")
 
@@ -113,13 +143,13 @@ class RadiusOptions(MixtureOptions):
     """``radius``: which bound on the error of the estimate; ``shared``: one estimate for all layers."""
 
     radius: Radius = "paper"
-    shared: bool = False
+    shared: bool | None = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
         names = ("paper", "paper-uniform", "determinant", "joint", "likelihood")
         require(self.radius in names, "radius", self.radius, f"one of {', '.join(names)}")
-        require(isinstance(self.shared, bool), "shared", self.shared, "True or False")
+        require(self.shared is None or isinstance(self.shared, bool), "shared", self.shared, "True, False or None")
         if self.radius == "likelihood" and self.lam is not None:
             raise InvalidSpecError("radius 'likelihood' is of no regression: lam should be None")
         if self.shared and (self.radius not in ("joint", "likelihood") or self.lam is not None):

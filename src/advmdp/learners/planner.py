@@ -11,11 +11,11 @@ from advmdp._checks import integer
 from advmdp.confidence.likelihood import MixtureWeights, TransitionCounts
 from advmdp.confidence.regression import require_shared
 from advmdp.episodes import CheckedEpisode
-from advmdp.layered import FloatArray, IntArray, Layers, LinearMixtureModel, TabularModel
+from advmdp.layered import FloatArray, IntArray, LinearMixtureModel, TabularModel
 from advmdp.learners.base import Belief, Learner
 from advmdp.learners.options import NoOptions, number, require
 from advmdp.learners.parts.planning import plans
-from advmdp.learners.parts.predictors import Predictions, forgetting
+from advmdp.learners.parts.predictors import Predictions, forgetting, with_losses
 from advmdp.registry import register_learner
 
 KernelEstimate = MixtureWeights | TransitionCounts
@@ -38,13 +38,6 @@ def kernel_estimate(model: TabularModel, shared: bool | None = None) -> KernelEs
 def restored_count(tree: dict[str, Any]) -> int:
     """The number of episodes out of a file."""
     return integer(tree["k"], "k", 0, ValueError)
-
-
-def with_losses(predictions: Predictions, episode: CheckedEpisode, layers: Layers) -> Predictions:
-    """Predictions after the losses of an episode, all that were told, and those that came late."""
-    for late in episode.late:
-        predictions = predictions.add(late.pairs, late.losses, late=True)
-    return predictions.add(*episode.seen(layers))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +96,8 @@ class Planner(Learner):
     shared
         Whether to use that the mixture weights are the same in every layer; by default, if the model says so.
     feedback
-        ``"full"``: to be shown the whole loss table after each episode.
+        Which losses it is shown: ``"bandit"``, ``"actions"`` (of all actions at visited states, where an episode has
+        them), or ``"full"`` (the whole table).
     """
 
     name = "planner"

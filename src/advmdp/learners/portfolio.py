@@ -17,7 +17,7 @@ from advmdp.learners.base import Belief, Learner
 from advmdp.learners.options import number, require
 from advmdp.learners.parts.experts import ExpertWeights
 from advmdp.learners.parts.planning import Learning, PlugInLearners, mixed_occupancy, plans
-from advmdp.learners.parts.predictors import Predictions, Predictor, forgetting, mean
+from advmdp.learners.parts.predictors import Predictions, Predictor, forgetting, mean, with_losses
 from advmdp.learners.parts.safe import SafeBase, SafeState
 from advmdp.learners.planner import (
     FeedbackOptions,
@@ -25,7 +25,6 @@ from advmdp.learners.planner import (
     kernel_estimate,
     restored_count,
     shares_weights,
-    with_losses,
 )
 from advmdp.occupancy import check_policy
 from advmdp.registry import register_learner

@@ -16,6 +16,7 @@ from advmdp.confidence.likelihood_ratio import LikelihoodEstimate
 from advmdp.episodes import CheckedEpisode
 from advmdp.layered import FloatArray, IntArray
 from advmdp.learners.base import Learner
+from advmdp.learners.parts.predictors import Forecast, Ridge, with_losses
 
 
 class Estimator(Protocol):
@@ -44,7 +45,10 @@ class Step(Protocol):
         """q_1."""
 
     def advance(self, state: Any, confidence_set: ConfidenceSet, estimate: FloatArray, k: int) -> Any:
-        """From q_k to q_{k+1}, with a flat estimate of shape ``(n_pairs,)``."""
+        """From q_k to q_{k+1}, with a flat estimate of shape ``(n_pairs,)``.
+
+        With a predictor there is a fifth argument: the estimate is lhat_k - m_k, and the ``hint`` m_{k+1}.
+        """
 
     def project(self, state: Any, confidence_set: ConfidenceSet) -> Any:
         """To the nearest measure over a set that changed without an episode."""
@@ -70,6 +74,8 @@ class Parts(NamedTuple):
     losses: Any
     #: How the occupancy measure moves.
     step: Step
+    #: What the losses are expected to be, before the first episode.
+    forecast: Forecast | None = None
 
 
 class RepsState(NamedTuple):
@@ -93,6 +99,8 @@ class RepsState(NamedTuple):
     gaps: float = 0.0
     #: Times that a floor on q acted, for estimates that have one.
     floored: int = 0
+    #: m_k, what the losses are expected to be, if anything.
+    predictions: Forecast | None = None
 
 
 class RepsLearner(Learner):
@@ -106,20 +114,46 @@ class RepsLearner(Learner):
        / q_{k+1}(s).  (The step with conditional entropy is over P_k.)
 
     P_1 holds all kernels.  The main text of the paper prints P_k in step 3; with it q_{k+1} <= u_{k+1} fails, on which
-    the analysis rests.  A subclass names its parts in :meth:`_parts`.
+    the analysis rests.  With predictions m_k of the losses, lhat_k is m_k and a correction, and lhat_k - m_k + m_{k+1}
+    takes its place in step 3.  A subclass names its parts in :meth:`_parts`.
     """
 
     takes_start = True
-    #: eta and gamma in force, by default those of the theorem.
-    step_size: float
-    exploration: float
+    options: Any
+    _eta: float | None = None
+    #: gamma of episode k, from 0.
+    gamma_of: Callable[[int], float]
+
+    @property
+    def step_size(self) -> float:
+        """eta in force, by default that of the theorem, or what a step that adapts has come to."""
+        if self._eta is not None:
+            return self._eta
+        state = self._now.state
+        return float(self._step.rate(state.step, state.k))  # type: ignore[attr-defined]
+
+    @step_size.setter
+    def step_size(self, eta: float) -> None:
+        self._eta = eta
+
+    @property
+    def exploration(self) -> float:
+        """gamma in force, by default that of the theorem."""
+        return self.gamma_of(self._now.state.k if "_now" in self.__dict__ else 0)
+
+    @exploration.setter
+    def exploration(self, gamma: float) -> None:
+        self.gamma_of = lambda k: gamma
 
     @abstractmethod
     def _parts(self) -> Parts:
         """Estimator, set, loss estimate and step of this algorithm."""
 
     def _compose(self) -> None:
-        self._estimator, self._sets, self._losses, self._step = self.parts = self._parts()
+        self._estimator, self._sets, self._losses, self._step, self._forecast = self.parts = self._parts()
+        predictor = getattr(self.options, "predictor", None)
+        if isinstance(predictor, Ridge):  # what is saved
+            self.predictor = {"features": list(predictor.features), "forgetting": predictor.forgetting}
         if self._losses.feedback != self.feedback:
             raise TypeError(f"{type(self).__name__}.feedback is {self.feedback!r}, that of its losses is another")
 
@@ -137,16 +171,23 @@ class RepsLearner(Learner):
         first = self._step.start()
         data = self._estimator.empty()
         zeros = np.zeros(self._layers.n_pairs)
-        return RepsState(first.policy, first, data, self._first_set(), 1.0, zeros)
+        return RepsState(first.policy, first, data, self._first_set(), 1.0, zeros, predictions=self._forecast)
 
     def _learn(self, state: RepsState, episode: CheckedEpisode) -> RepsState:
         estimate = self._losses(state, episode, state.k)
         data = self._estimator.add(state.data, episode.states, episode.actions)
         new = self._renewed(state, data)
-        step = self._step.advance(state.step, state.set if self._step.over_played_set else new.set, estimate, state.k)
+        chosen_from = state.set if self._step.over_played_set else new.set
+        predictions, surprise, hints = state.predictions, estimate, {}
+        if predictions is not None:
+            # The first policy was chosen without a hint.
+            surprise = estimate - predictions.table if state.k else estimate
+            predictions = with_losses(predictions, episode, self._layers)
+            hints = {"hint": predictions.table}
+        step = self._step.advance(state.step, chosen_from, surprise, state.k, **hints)
         return RepsState(
             step.policy, step, data, new.set, new.enlargement, estimate, state.k + 1, new.empty_sets,
-            state.gaps + step.gap, state.floored,
+            state.gaps + step.gap, state.floored, predictions,
         )  # fmt: skip
 
     def _renewed(self, state: RepsState, data: Any) -> RepsState:
@@ -196,6 +237,12 @@ class RepsLearner(Learner):
         return self._layers.split(self._now.state.loss_estimate)
 
     @property
+    def predicted_losses(self) -> list[FloatArray] | None:
+        """m_k, what the losses of the next episode are expected to be, of learners with a predictor."""
+        predictions = self._now.state.predictions
+        return None if predictions is None else self._layers.split(predictions.table.copy())
+
+    @property
     def last_step(self) -> Any:
         """The last mirror step with its certificate; None before the first update."""
         return self._now.state.step.last
@@ -235,6 +282,7 @@ class RepsLearner(Learner):
             "empty_sets": state.empty_sets,
             "gaps": state.gaps,
             "floored": state.floored,
+            "predictions": None if state.predictions is None else state.predictions.tree(),
         }
 
     def _restore(self, tree: dict[str, Any], policy: FloatArray) -> RepsState:
@@ -246,4 +294,5 @@ class RepsLearner(Learner):
             raise ValueError(f"gaps is {tree['gaps']!r}, should be a number >= 0")
         k, empty, floored = (integer(tree[name], name, 0, ValueError) for name in ("k", "empty_sets", "floored"))
         step = self._step.restore(tree["step"])._replace(policy=policy)
-        return RepsState(policy, step, data, *found, estimate, k, empty, float(tree["gaps"]), floored)
+        predictions = None if self._forecast is None else self._forecast.from_tree(tree["predictions"])
+        return RepsState(policy, step, data, *found, estimate, k, empty, float(tree["gaps"]), floored, predictions)

@@ -1,11 +1,9 @@
-"""Extensions: VLSUOB-REPS that starts afresh, after fixed periods (changing losses) or doubling ones (unknown K)."""
+"""Extension: VLSUOB-REPS that starts afresh after fixed periods, for losses that change."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from dataclasses import dataclass
 from math import ceil, log
-from typing import Any
 
 from advmdp import constants
 from advmdp._checks import integer
@@ -17,37 +15,6 @@ from advmdp.learners.parts.losses import UpperOccupancy
 from advmdp.learners.parts.steps import Blocks
 from advmdp.learners.reps import Parts, RepsLearner
 from advmdp.registry import register_learner
-
-
-class RestartingReps(RepsLearner):
-    """VLSUOB-REPS (joint radius) in blocks of episodes; eta = gamma of Theorem 1 for as many as the block has."""
-
-    needs = LinearMixtureModel
-    partial = True
-    options: Any
-
-    @abstractmethod
-    def _block(self, k: int) -> tuple[int, int]:
-        """First episode and length of the block in which episode k (from 0) lies."""
-
-    def _tuned(self, k: int) -> float:
-        S, A, H, _ = self._sizes()
-        return constants.theorem_1(S, A, H, self._block(k)[1], self.options.zeta)
-
-    def _parts(self) -> Parts:
-        o, model = self.options, self._problem
-        return Parts(
-            *joint_regression(model, o.geometry, o.zeta, o.radius_scale),
-            losses=UpperOccupancy(gamma=self._tuned),
-            step=Blocks(model, self._tuned, first_policy=self.start, block=self._block),
-        )
-
-    @property
-    def step_size(self) -> float:  # type: ignore[override]
-        """eta = gamma of the current block."""
-        return self._tuned(self.episodes_seen)
-
-    exploration = step_size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +29,7 @@ class RestartOptions(GeometryOptions):
 
 
 @register_learner("vlsuob-reps-restart")
-class VlsuobRepsRestart(RestartingReps):
+class VlsuobRepsRestart(RepsLearner):
     """An extension for losses that change: it forgets them every ``restart_period`` episodes.
 
     Parameters
@@ -76,7 +43,21 @@ class VlsuobRepsRestart(RestartingReps):
 
     name = "vlsuob-reps-restart"
     status = "extension, no bound proved; steps against a conic solver, restarts against a fresh learner"
+    needs = LinearMixtureModel
+    partial = True
     Options = RestartOptions
+    options: RestartOptions
+
+    def _parts(self) -> Parts:
+        o, model = self.options, self._problem
+        S, A, H, _ = self._sizes()
+        # Those of Theorem 1 for as many episodes as a block has.
+        self.step_size = self.exploration = constants.theorem_1(S, A, H, self.restart_period, o.zeta)
+        return Parts(
+            *joint_regression(model, o.geometry, o.zeta, o.radius_scale),
+            losses=UpperOccupancy(self.gamma_of),
+            step=Blocks(model, lambda k: self.step_size, first_policy=self.start, block=self._block),
+        )
 
     @property
     def restart_period(self) -> int:
@@ -89,28 +70,3 @@ class VlsuobRepsRestart(RestartingReps):
     def _block(self, k: int) -> tuple[int, int]:
         period = self.restart_period
         return k // period * period, period
-
-
-@register_learner("vlsuob-reps-anytime")
-class VlsuobRepsAnytime(RestartingReps):
-    """An extension for an unknown number of episodes: blocks of 1, 2, 4, 8, ... episodes.
-
-    Nothing depends on ``episodes``, which may be left out; there is no warning after so many.
-
-    Parameters
-    ----------
-    geometry, radius_scale, zeta
-        As in ``vlsuob-reps-tight``.
-    """
-
-    name = "vlsuob-reps-anytime"
-    status = (
-        "extension, no bound proved (a doubling argument is sketched); steps against a conic solver, restarts against "
-        "a fresh learner"
-    )
-    needs_episodes = False
-    Options = GeometryOptions
-
-    def _block(self, k: int) -> tuple[int, int]:
-        length = 1 << ((k + 1).bit_length() - 1)
-        return length - 1, length

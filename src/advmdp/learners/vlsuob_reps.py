@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Literal
 
-from advmdp import constants
 from advmdp.confidence import radii
 from advmdp.confidence.estimators import AllNextStates, SharedNextStates
 from advmdp.confidence.likelihood_ratio import likelihood_ratio
@@ -16,11 +16,11 @@ from advmdp.confidence.regression import (
     shared_radius,
     vector_radius,
 )
-from advmdp.layered import LinearMixtureModel
-from advmdp.learners.options import Entropy, RadiusOptions
-from advmdp.learners.parts.losses import UpperOccupancy
-from advmdp.learners.parts.steps import ConditionalDescent, MirrorDescent
-from advmdp.learners.reps import Estimator, Parts, RepsLearner, Step
+from advmdp.layered import FloatArray, LinearMixtureModel
+from advmdp.learners.options import Entropy, RadiusOptions, require
+from advmdp.learners.parts.steps import START_SHARE
+from advmdp.learners.reps import Estimator, Parts, RepsLearner
+from advmdp.learners.sharper import mixture_parts
 from advmdp.registry import register_learner
 
 
@@ -45,12 +45,29 @@ class VlsuobReps(RepsLearner):
         Whether to use that theta is non-negative, where the model knows it; None: if it can be used.
     shared
         Whether to use that the weights are the same in every layer, where the model says so: one estimate for all
-        layers (with the joint radius or the likelihood).
+        layers (with the joint radius or the likelihood).  None: if it can be used.
     lam
         Regularisation; by default d log(k S) in episode k (1 in the first), and 1 with the joint radius.
     eta, gamma, zeta
         Step size, implicit exploration and failure probability; by default those of Theorem 1 (or of the theorem for
         the conditional entropy), zeta = 0.05.
+    step
+        ``"fixed"``, or ``"adaptive"``: eta follows what the steps so far have cost, and gamma falls as 1 / sqrt(k).
+        Neither needs K.
+    predictor
+        What losses are expected to be: ``"none"``, ``"mean"``, ``"last"`` or ``"forgetting"`` of those seen at the
+        pair, :func:`advmdp.ridge` on features of pairs, or a function that gives the table for episode k.  Estimates
+        are then predictions and corrections, optimistic whatever is predicted.
+    bounds
+        How the occupancies of all pairs are bounded for a predictor: ``"exact"``, a backward pass for each state, or
+        ``"forward"``, one pass for all, which is wider.
+    feedback
+        Which losses it is shown: ``"bandit"``, ``"actions"`` (of all actions at visited states, where an episode has
+        them) or ``"full"`` (the whole table).
+    seen
+        Where losses are missing: the probability of seeing that of a visited pair, one number or a list over layers of
+        ``(S_h, A)``.  Without it a missing loss is one of an unvisited pair, which is right without a predictor and if
+        all losses are missing equally often.
     """
 
     name = "vlsuob-reps"
@@ -65,30 +82,24 @@ class VlsuobReps(RepsLearner):
         simplex = o.geometry == "ellipsoid" and model.simplex if o.simplex is None else o.simplex
         if o.shared:
             require_shared(model)
+        possible = model.shared and o.radius in ("joint", "likelihood") and o.lam is None
+        shared = possible if o.shared is None else o.shared
+        if shared:
             self.shares = True
         estimator: Estimator
         if o.radius == "likelihood":
-            estimator, sets = likelihood_ratio(model, o.geometry, o.zeta, o.radius_scale, o.shared, simplex)
+            estimator, sets = likelihood_ratio(model, o.geometry, o.zeta, o.radius_scale, shared, simplex)
         else:
             beta = vector_radius(o.radius, model, self._regularisation, o.zeta)
-            if o.shared:
+            if shared:
                 beta = shared_radius(model, o.zeta)
-            sums = SharedNextStates if o.shared else AllNextStates
+            sums = SharedNextStates if shared else AllNextStates
             estimator = RidgeRegression(model, sums, self._regularisation)
             sets = MixtureSets(model, beta, o.geometry, simplex, o.radius_scale)
-        losses = UpperOccupancy(gamma=lambda k: self.exploration)
-        return Parts(estimator, sets, losses, self._step_of(o.entropy))
+        return mixture_parts(self, estimator, sets, self._first_policy())
 
-    def _step_of(self, entropy: Entropy) -> Step:
-        S, A, H, K = self._sizes()
-        if entropy == "conditional":
-            counted, zeta = self._layers.counted, self.options.zeta
-            gamma = constants.conditional_exploration(counted.pairs, S, A, H, K, zeta)
-            self._tune(eta=constants.conditional_step(counted.pairs, counted.most_actions, K), gamma=gamma)
-            return ConditionalDescent(self._problem, lambda k: self.step_size, self.start)
-        tuned = constants.theorem_1(S, A, H, K, self.options.zeta)
-        self._tune(eta=tuned, gamma=tuned)
-        return MirrorDescent(self._problem, lambda k: self.step_size, entropy, self.start)
+    def _first_policy(self) -> FloatArray | None:
+        return self.start
 
     def _regularisation(self, k: int) -> float:
         if self.options.lam is not None:
@@ -112,3 +123,57 @@ class VlsuobRepsTight(VlsuobReps):
 
     name = "vlsuob-reps-tight"
     Options = TightOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnytimeOptions(TightOptions):
+    """The step adapts."""
+
+    step: Literal["fixed", "adaptive"] = "adaptive"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.step == "adaptive", "step", self.step, "'adaptive': a fixed step needs a number of episodes")
+
+
+@register_learner("vlsuob-reps-anytime")
+class VlsuobRepsAnytime(VlsuobReps):
+    """``vlsuob-reps-tight`` for an unknown number of episodes: step sizes that adapt, gamma_k ~ 1 / sqrt(k).
+
+    Nothing depends on ``episodes``, which may be left out; there is no warning after so many.
+    """
+
+    name = "vlsuob-reps-anytime"
+    status = "steps against a conic solver, step sizes against plain numpy, bound proved"
+    needs_episodes = False
+    Options = AnytimeOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharpOptions(AnytimeOptions):
+    """Everything that keeps a theorem."""
+
+    entropy: Entropy = "conditional"
+    shared: bool | None = None
+    predictor: Any = "mean"
+
+
+@register_learner("vlsuob-reps-sharp")
+class VlsuobRepsSharp(VlsuobReps):
+    """VLSUOB-REPS with everything that keeps a theorem.
+
+    Joint radius, simplex and shared weights where the model has them, conditional entropy, step sizes that adapt, and
+    losses that are predicted by the mean of those seen; no K.  Options as in ``vlsuob-reps``.
+    """
+
+    name = "vlsuob-reps-sharp"
+    status = "updates against plain numpy, each part against enumeration or a conic solver, bound proved"
+    needs_episodes = False
+    Options = SharpOptions
+
+    def _first_policy(self) -> FloatArray | None:
+        """The start; with a tenth of the uniform policy where it rules an action out, which no step would undo."""
+        start, uniform = self.start, self._layers.uniform_policy
+        if start is None or (start > 0.0)[uniform > 0.0].all():
+            return start
+        return (1.0 - START_SHARE) * start + START_SHARE * uniform

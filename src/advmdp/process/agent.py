@@ -141,7 +141,7 @@ class Agent:
         """Options of a learner that may be told the costs of all actions, and knows the baseline, as far as it can."""
         entry = learners.get(name)
         known = getattr(getattr(entry, "Options", None), "__dataclass_fields__", {})
-        if "feedback" in known:
+        if getattr(entry, "predicts", False):  # others have constants that are made for what they are shown
             options = {"feedback": "actions"} | options
         if self._baseline is None:
             return options

@@ -4,6 +4,11 @@ Row choices at different pairs are independent and each layer is visited once, s
 programming is exact: with f the indicator of the target,
 
     f(s) <- sum_a policy(a | s) max_{p in row set (s, a)} p.f,     layer by layer up to the first state.
+
+That is a pass for each target.  One forward pass gives bounds for all states that are valid and wider: with
+[low, high] around every entry of every row, and [l, u] around the probability of every state of a layer,
+
+    u(s') = max over d in [l, u], sum d = 1 of sum_s d(s) sum_a policy(a | s) high(s' | s, a),     and l(s') likewise.
 """
 
 from __future__ import annotations
@@ -14,18 +19,21 @@ from typing import overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from advmdp._compiled import kernel
-from advmdp.confidence import ConfidenceSet
+from advmdp._compiled import allocating_kernel, inner_kernel, kernel
+from advmdp.confidence import ConfidenceSet, EllipsoidSet, KnownKernels
 from advmdp.errors import InvalidMDPError
 from advmdp.layered import Layers
 from advmdp.occupancy import check_policy
 from advmdp.solvers.layout import view1
 from advmdp.solvers.problem import require_rows
-from advmdp.solvers.row_sets import RowData, layer_means, row_data
+from advmdp.solvers.row_sets import NOTHING, RowData, layer_means, row_data, row_hull
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
+
+#: So many values are sorted by insertion.
+FEW = 48
 
 
 @overload
@@ -168,6 +176,35 @@ def visited_upper_occupancy(confidence_set: ConfidenceSet, policy: Floats, state
     return _extreme(confidence_set, policy, np.arange(len(states)), states, 1.0)
 
 
+def occupancy_intervals(confidence_set: ConfidenceSet, policy: Floats, exact: bool = True) -> tuple[Floats, Floats]:
+    """Between which bounds the probability of visiting each state lies, flat over the states of layers 0..H-1.
+
+    ``exact``: the least and greatest over the set, a backward pass for each state; otherwise wider bounds, by one
+    forward pass.  From a flat policy, trusted to be one: what a learner calls.
+
+    Examples
+    --------
+    >>> from advmdp.confidence import BoxSet
+    >>> boxes = BoxSet([[[[0.2, 0.5]]], [[[1.0]], [[1.0]]]], [[[[0.4, 0.9]]], [[[1.0]], [[1.0]]]])
+    >>> [bound.round(3).tolist() for bound in occupancy_intervals(boxes, np.ones(3))]
+    [[1.0, 0.2, 0.6], [1.0, 0.4, 0.8]]
+    """
+    sizes = confidence_set.layer_sizes
+    if exact and not isinstance(confidence_set, KnownKernels):
+        layers = np.repeat(np.arange(len(sizes) - 1), sizes[:-1])
+        states = np.concatenate([np.arange(size) for size in sizes[:-1]])
+        low, high = (_extreme(confidence_set, policy, layers, states, sign) for sign in (-1.0, 1.0))
+        return low, high
+    features = NOTHING
+    if isinstance(confidence_set, EllipsoidSet) and confidence_set.simplex:
+        features = confidence_set.flat_features
+    low, high = np.zeros((2, sum(sizes)))
+    forward_intervals(
+        row_data(confidence_set), features, confidence_set.size_array, confidence_set.n_actions, policy, low, high
+    )
+    return low[:-1], high[:-1]
+
+
 def _extreme(confidence_set: ConfidenceSet, policy: Floats, layers: Integers, states: Integers, sign: float) -> Floats:
     """sign times the largest mean of sign times the indicator of each of some states."""
     widest = max(confidence_set.layer_sizes)
@@ -231,3 +268,85 @@ def _backward(
                 if reachable[state + s]:
                     for a in range(n_actions):
                         function[s] += policy[block + s * n_actions + a] * means[a * n + s]
+
+
+@allocating_kernel
+def forward_intervals(
+    data: RowData, features: Floats, sizes: Integers, n_actions: int, policy: Floats, low: Floats, high: Floats
+) -> None:
+    """[low, high] around the probability of each state, into their places; the terminal one has one too."""
+    widest = 0
+    for h in range(sizes.shape[0]):
+        widest = max(widest, sizes[h])
+    least = np.empty((widest, widest))  # of each next state, from each state of a layer
+    most = np.empty((widest, widest))
+    hull = np.empty(4 * widest)
+    order = np.empty(widest, dtype=np.int64)
+    another = np.empty(widest, dtype=np.int64)
+    low[0] = 1.0
+    high[0] = 1.0
+    state = 0
+    block = 0
+    entry = 0
+    for h in range(sizes.shape[0] - 2):
+        n = sizes[h]
+        m = sizes[h + 1]
+        least[:m, :n] = 0.0
+        most[:m, :n] = 0.0
+        for s in range(n):
+            for a in range(n_actions):
+                share = policy[block + s * n_actions + a]
+                if share > 0.0:
+                    row_hull(data, features, n, n_actions, m, block, entry, s, a, hull)
+                    for t in range(m):
+                        least[t, s] -= share * hull[t]
+                        most[t, s] += share * hull[m + t]
+        here_low = low[state : state + n]
+        here_high = high[state : state + n]
+        state += n
+        least_sum = 0.0
+        most_sum = 0.0
+        for t in range(m):
+            if n <= FEW:
+                insertion_sort(least[t, :n], order)
+                insertion_sort(most[t, :n], another)
+            else:
+                order[:n] = np.argsort(least[t, :n])
+                another[:n] = np.argsort(most[t, :n])
+            low[state + t] = -largest_mean(here_low, here_high, least[t, :n], order)
+            high[state + t] = min(1.0, largest_mean(here_low, here_high, most[t, :n], another))
+            least_sum += low[state + t]
+            most_sum += high[state + t]
+        for t in range(m):  # the others of the layer have the rest
+            before = low[state + t]
+            low[state + t] = max(before, 1.0 - (most_sum - high[state + t]))
+            high[state + t] = min(high[state + t], max(0.0, 1.0 - (least_sum - before)))
+        block += n * n_actions
+        entry += n * n_actions * m
+
+
+@inner_kernel
+def insertion_sort(values: Floats, order: Integers) -> None:
+    """Indices of the values, the least first."""
+    for i in range(values.size):
+        j = i
+        while j > 0 and values[order[j - 1]] > values[i]:
+            order[j] = order[j - 1]
+            j -= 1
+        order[j] = i
+
+
+@inner_kernel
+def largest_mean(low: Floats, high: Floats, values: Floats, order: Integers) -> float:
+    """max of sum d values over low <= d <= high with sum d = 1; ``order`` sorts the values."""
+    left = 1.0
+    total = 0.0
+    for s in range(low.size):
+        left -= low[s]
+        total += low[s] * values[s]
+    for i in range(low.size - 1, -1, -1):
+        s = order[i]
+        more = min(max(left, 0.0), high[s] - low[s])
+        total += more * values[s]
+        left -= more
+    return total

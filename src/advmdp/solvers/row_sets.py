@@ -23,7 +23,7 @@ from advmdp.solvers.extreme_rows import (
     l1_points,
     l1_rows,
 )
-from advmdp.solvers.layout import copy_into, view1, view2, view3
+from advmdp.solvers.layout import copy_into, fill, view1, view2, view3
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -127,3 +127,72 @@ def layer_means(
         known_rows(view3(data.first, entry, n, n_actions, m), values, means)
         if wanted:
             copy_into(view1(rows, entry, N * m), view1(data.first, entry, N * m))
+
+
+@inner_kernel
+def row_hull(
+    data: RowData,
+    features: Floats,
+    n: int,
+    n_actions: int,
+    m: int,
+    block: int,
+    entry: int,
+    s: int,
+    a: int,
+    hull: Floats,
+) -> None:
+    """Lower and then upper bounds of the m entries of row (s, a), with the arguments of :func:`layer_means`; the other
+    half of ``hull`` is working memory.
+
+    Those of boxes and balls are attained.  Of ellipsoids they are those of the ball |chi| <= 1 and, with ``features``,
+    of the rows of single simulators, of which every row is a mixture.
+    """
+    N = n * n_actions
+    b = a * n + s
+    at = entry + (s * n_actions + a) * m
+    for t in range(m):
+        if data.kind == ELLIPSOID:
+            centre = data.first[entry + t * N + b]
+            width = 0.0
+            for j in range(data.k):
+                slope = data.second[entry * data.k + (t * data.k + j) * N + b]
+                width += slope * slope
+            width = np.sqrt(width)
+        elif data.kind == L1:
+            centre = data.first[at + t]
+            width = 0.5 * data.second[block + s * n_actions + a]
+        elif data.kind == BOX:
+            centre = 0.5 * (data.first[at + t] + data.second[at + t])
+            width = 0.5 * (data.second[at + t] - data.first[at + t])
+        else:
+            centre = data.first[at + t]
+            width = 0.0
+        hull[t] = min(max(centre - width, 0.0), 1.0)
+        hull[m + t] = min(max(centre + width, 0.0), 1.0)
+    if features.size > 0:
+        d = data.k + 1
+        lowest = view1(hull, 2 * m, m)
+        highest = view1(hull, 3 * m, m)
+        fill(lowest, 1.0)
+        fill(highest, 0.0)
+        for i in range(d):
+            mass = 0.0
+            for t in range(m):
+                mass += features[(at + t) * d + i]
+            if mass > 0.0:  # a simulator that says nothing here adds nothing
+                for t in range(m):
+                    lowest[t] = min(lowest[t], features[(at + t) * d + i] / mass)
+                    highest[t] = max(highest[t], features[(at + t) * d + i] / mass)
+        for t in range(m):
+            hull[t] = max(hull[t], lowest[t])
+            hull[m + t] = min(hull[m + t], highest[t])
+    least = 0.0
+    most = 0.0
+    for t in range(m):
+        least += hull[t]
+        most += hull[m + t]
+    for t in range(m):  # the others of the row have the rest
+        before = hull[t]
+        hull[t] = max(before, 1.0 - (most - hull[m + t]))
+        hull[m + t] = min(hull[m + t], max(0.0, 1.0 - (least - before)))

@@ -5,9 +5,10 @@ in an episode, K episodes, d feature coordinates, zeta the failure probability o
 the norm of theta_h.
 
 A bound is *explicit* where a proof gives its constants; ``docs/theory.md`` derives those of the learners of
-linear mixtures, and ``docs/strong-learners.md`` those of the conditional entropy, of shared weights and of the
-portfolio.  Otherwise only the order is known, and the value is that order with constant one and without
-logarithms: good for comparing growth, not for comparing with a measured regret.
+linear mixtures, ``docs/strong-learners.md`` those of the conditional entropy, of shared weights and of the
+portfolio, and ``docs/sharper-parts.md`` those of predictions and steps that adapt.  Otherwise only the order is known,
+and the value is that order with constant one and without logarithms: good for comparing growth, not for comparing with
+a measured regret.
 """
 
 from __future__ import annotations
@@ -360,6 +361,62 @@ def vlsuob_reps_tight_shared(S: int, A: int, H: int, K: float, d: int, zeta: flo
     return _sum_of(name, terms, order, formula, source, 5.0 * zeta, model="shared mixture")
 
 
+#: Of the conditional step with predictions: e^-x - 1 + x <= KAPPA x^2 and <= SLOPE |x| for x >= -5/2.
+KAPPA, SLOPE = (exp(2.5) - 3.5) / 6.25, (exp(2.5) - 3.5) / 2.5
+#: u |X| is at most this much, and |X| at most 3/2 of |l - m| / (u + gamma): docs/sharper-parts.md.
+CORRECTION = 1.125
+
+
+def adaptive_regret(D: float, span: float, first: float, largest: float, squares: float) -> float:
+    """D / eta_{K+1} + Delta_K - Delta_0 with eta = span / Delta, for gaps of at most ``largest`` and (eta_k / 2) times
+    terms that sum to ``squares``."""
+    return (1.0 + D / span) * (0.5 * largest + sqrt((first - 0.5 * largest) ** 2 + span * squares)) - first
+
+
+def _sharp(
+    visited: float, lagged: float, S: int, A: int, H: int, K: float, zeta: float
+) -> tuple[tuple[str, float], ...]:
+    """The terms of ``vlsuob-reps-sharp``, from the summed widths at visited pairs, also those of the set before."""
+    n, D = (S - 1) * A, H * log(max(A, 2))
+    gamma = constants.anytime_exploration(n, S, A, H, K, zeta)
+    width, before = (expected_width(sum_of, H, zeta, layers=H - 1) for sum_of in (visited, lagged))
+    squares = 2.0 * H * K + 3.0 * CORRECTION * second_moment(n, H, K, gamma, zeta)
+    span = constants.CONDITIONAL_SPAN * D
+    first = span / constants.first_step(span, n, 1.0 / H)
+    widths = (2.0 + CORRECTION) * width + before
+    return (
+        ("REGRET", adaptive_regret(D, span, first, SLOPE * (1.0 + CORRECTION) * H, 2.0 * KAPPA * H * squares)),
+        ("WIDTHS", 2.0 * occupancy_difference(widths, S)),
+        ("EXPLORATION", 4.0 * n * gamma * K),
+        ("NOISE", (1.0 + CORRECTION) * H * sqrt(0.5 * K * log(1.0 / zeta))),
+        ("BIAS-II", bias_two(S * A, H, gamma, zeta)),
+    )
+
+
+def vlsuob_reps_sharp(S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B: float = 1.0) -> Bound:
+    """``vlsuob-reps-sharp``, whatever is predicted; holds with probability 1 - 6 zeta.  See docs/sharper-parts.md."""
+    _check_sizes(S, A, H, K, d, zeta, B)
+    information = d * log(1.0 + K * S / d)
+    largest = radii.joint(information, _regressed(H), d, 1.0, zeta, B)
+    visited = visited_width_all_states(largest, information, S, H, K)
+    lagged = visited_width_all_states(largest, 2.0 * information, S, H, K) + 2.0 * (H - 1)
+    terms = _sharp(visited, lagged, S, A, H, K, zeta)
+    order, formula = d * sqrt(H * S**3 * K) + H * sqrt(S * A * K), "d sqrt(H S^3 K) + H sqrt(S A K)"
+    return _sum_of("vlsuob-reps-sharp, conditional", terms, order, formula, "docs/sharper-parts.md", 6.0 * zeta)
+
+
+def vlsuob_reps_sharp_shared(S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B: float = 1.0) -> Bound:
+    """The same with shared weights."""
+    _check_sizes(S, A, H, K, d, zeta, B)
+    largest, information = _shared(H, K, d, zeta, B)
+    visited = visited_width_shared(largest, information, S, H, K)
+    lagged = visited_width_shared(largest, 2.0 * information, S, H, K) + 2.0 * (H - 1)
+    terms = _sharp(visited, lagged, S, A, H, K, zeta)
+    order, formula = d * sqrt(S**3 * K) + H * sqrt(S * A * K), "d sqrt(S^3 K) + H sqrt(S A K)"
+    name, source = "vlsuob-reps-sharp, shared, conditional", "docs/sharper-parts.md"
+    return _sum_of(name, terms, order, formula, source, 6.0 * zeta, model="shared mixture")
+
+
 def against_experts(experts: int, H: int, K: float) -> float:
     """E[2 Delta_K] - Delta_0 <= H + 2 H sqrt(10 (M - sqrt M) K), whatever the kernel and the model: Theorem A."""
     return H + 2.0 * H * sqrt(10.0 * (experts - sqrt(experts)) * K)
@@ -710,6 +767,8 @@ BOUNDS: tuple[BoundFunction, ...] = (
     exp3_policies,
     vlsuob_reps_tight_conditional,
     vlsuob_reps_tight_shared,
+    vlsuob_reps_sharp,
+    vlsuob_reps_sharp_shared,
     portfolio,
     portfolio_shared,
 )

@@ -1,21 +1,23 @@
 """What losses will be next, from what they were: tables that planners plan with and estimates are centred at.
 
-A predictor may be any function of the past; no promise depends on it.  All those of a learner are kept together, one
-row each, so that an episode updates them in one pass.
+A predictor may be any function of the past; no promise depends on it.  Those of a learner that has several are kept
+together, one row each, so that an episode updates them in one pass.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from advmdp._checks import float_array
+from advmdp._checks import float_array, integer
 from advmdp._compiled import kernel
-from advmdp.errors import InvalidSpecError
-from advmdp.layered import FloatArray, IntArray
+from advmdp.episodes import CheckedEpisode
+from advmdp.errors import InvalidMDPError, InvalidSpecError
+from advmdp.layered import FloatArray, IntArray, Layers
 
 #: Episodes over which the error of a predictor is averaged, for doubt.
 ERROR_WINDOW = 20.0
@@ -71,6 +73,23 @@ def forgetting(factor: float, *, decay: float = 0.0, doubt: float = 0.0) -> Pred
     return Predictor(np.inf if factor == 1.0 else 1.0 / (1.0 - factor), decay, doubt)
 
 
+class Forecast(Protocol):
+    """A predictor at work: a value, adding an episode returns a new one."""
+
+    @property
+    def table(self) -> FloatArray:
+        """m, the losses to expect in the next episode: flat over pairs, in [0, 1]."""
+
+    def add(self, pairs: IntArray, losses: FloatArray, *, late: bool = False) -> Self:
+        """With one more episode: the pairs (flat) whose losses were seen, NaN where they were not."""
+
+    def tree(self) -> dict[str, Any]:
+        """For a checkpoint."""
+
+    def from_tree(self, tree: dict[str, Any]) -> Self:
+        """What :meth:`tree` was made of, from an empty one with the same rule; else ValueError."""
+
+
 @dataclass(frozen=True, eq=False)
 class Predictions:
     """Several predictors at work: a value, adding an episode returns a new one."""
@@ -90,6 +109,12 @@ class Predictions:
         """Before the first episode: all zero."""
         settings = np.array([(rule.window, rule.decay, rule.doubt) for rule in rules]).reshape(-1, 3)
         return cls(tuple(rules), settings, np.zeros((len(rules), n_pairs)), np.zeros(n_pairs), np.zeros(len(rules)))
+
+    @property
+    def table(self) -> FloatArray:
+        """m of the first rule."""
+        first: FloatArray = self.tables[0]
+        return first
 
     def add(self, pairs: IntArray, losses: FloatArray, *, late: bool = False) -> Self:
         """With one more episode: its pairs (flat) and their losses; those that are NaN were not seen.
@@ -124,6 +149,150 @@ class Predictions:
                 raise ValueError(f"{name} has entries that are not numbers from 0 to {highest}")
             arrays[name] = array
         return replace(self, **arrays)
+
+
+@dataclass(frozen=True, eq=False)
+class Ridge:
+    """A rule: losses are linear in known features of pairs, with one vector of weights for all layers.
+
+    See :func:`ridge`.
+    """
+
+    #: A table ``(S_h, A, p)`` for each layer.
+    features: tuple[FloatArray, ...]
+    forgetting: float = 1.0
+
+
+def ridge(features: Sequence[ArrayLike], forgetting: float = 1.0) -> Ridge:
+    """Predict losses by ridge regression on features of pairs: the option ``predictor`` of learners that predict.
+
+    m = <phi, w>, cut off at 0 and 1, with w the minimiser of |w|^2 + sum (l - <phi, w>)^2 over the losses seen: one
+    regression for all layers, so that what is seen in one helps in all.
+
+    Parameters
+    ----------
+    features
+        phi, a list over layers of ``(S_h, A, p)``.
+    forgetting
+        What an older episode counts beside the next one.
+
+    Examples
+    --------
+    >>> import advmdp
+    >>> world = advmdp.make_world("grid", height=2, width=2)
+    >>> prices = [np.ones((n, world.n_actions, 1)) for n in world.layer_sizes[:-1]]  # one price for every step
+    >>> learner = advmdp.make_learner("vlsuob-reps-tight", world, 10, predictor=advmdp.ridge(prices))
+    """
+    tables = tuple(float_array(table, f"features[{h}]", InvalidSpecError) for h, table in enumerate(features))
+    for h, table in enumerate(tables):
+        if table.ndim != 3 or table.shape[2] != tables[0].shape[2] or not np.isfinite(table).all():
+            raise InvalidSpecError(f"features[{h}] of shape {table.shape} should be finite, (S_h, A, p), one p for all")
+    if not 0.0 <= forgetting <= 1.0:
+        raise InvalidSpecError(f"forgetting is {forgetting!r}, should be a number in [0, 1]")
+    return Ridge(tables, float(forgetting))
+
+
+@dataclass(frozen=True, eq=False)
+class RidgePredictions:
+    """A ridge regression at work: a value, adding an episode returns a new one."""
+
+    #: ``(n_pairs, p)``.
+    features: FloatArray
+    forgetting: float
+    #: Sums of phi phi' and of phi l, the older the less.
+    moments: FloatArray
+    targets: FloatArray
+    #: m.
+    table: FloatArray
+
+    @classmethod
+    def empty(cls, rule: Ridge, layers: Layers) -> Self:
+        """Before the first episode: all zero."""
+        shapes = [(n, layers.n_actions) for n in layers.sizes[:-1]]
+        if [table.shape[:2] for table in rule.features] != shapes:
+            raise InvalidSpecError(f"features are of tables {[t.shape[:2] for t in rule.features]}, should be {shapes}")
+        features = np.concatenate([table.reshape(-1, table.shape[2]) for table in rule.features])
+        p = features.shape[1]
+        return cls(features, rule.forgetting, np.zeros((p, p)), np.zeros(p), np.zeros(len(features)))
+
+    def add(self, pairs: IntArray, losses: FloatArray, *, late: bool = False) -> Self:
+        """With one more episode; late losses are added, and nothing is forgotten."""
+        seen = ~np.isnan(losses)
+        rows, kept = self.features[pairs[seen]], 1.0 if late else self.forgetting
+        return self._solved(kept * self.moments + rows.T @ rows, kept * self.targets + rows.T @ losses[seen])
+
+    def _solved(self, moments: FloatArray, targets: FloatArray) -> Self:
+        weights = np.linalg.solve(moments + np.eye(len(targets)), targets)
+        table = np.clip(self.features @ weights, 0.0, 1.0)
+        return replace(self, moments=moments, targets=targets, table=table)
+
+    def tree(self) -> dict[str, Any]:
+        """For a checkpoint."""
+        return {"moments": self.moments, "targets": self.targets}
+
+    def from_tree(self, tree: dict[str, Any]) -> Self:
+        """What :meth:`tree` was made of, from an empty one with the same features; else ValueError."""
+        moments, targets = (np.array(float_array(tree[name], name, ValueError)) for name in ("moments", "targets"))
+        if moments.shape != self.moments.shape or targets.shape != self.targets.shape:
+            raise ValueError(f"moments {moments.shape} and targets {targets.shape} are of another number of features")
+        if not (np.isfinite(moments).all() and np.isfinite(targets).all() and np.array_equal(moments, moments.T)):
+            raise ValueError("moments should be finite and symmetric, targets finite")
+        if moments.size and np.linalg.eigvalsh(moments).min() < -1e-9 * max(1.0, np.abs(moments).max()):
+            raise ValueError("moments have a negative eigenvalue")
+        return self._solved(moments, targets)
+
+
+@dataclass(frozen=True, eq=False)
+class GivenPredictions:
+    """The user's own: ``forecast(k)`` are the losses to expect in episode k (from 0), a list over layers."""
+
+    forecast: Callable[[int], Sequence[ArrayLike]]
+    layers: Layers
+    k: int
+    table: FloatArray
+
+    @classmethod
+    def at(cls, forecast: Callable[[int], Sequence[ArrayLike]], layers: Layers, k: int = 0) -> Self:
+        """Before episode k."""
+        try:
+            table = layers.loss_table(forecast(k), f"the prediction for episode {k}")
+        except InvalidMDPError as error:
+            raise InvalidSpecError(str(error)) from error
+        return cls(forecast, layers, k, table)
+
+    def add(self, pairs: IntArray, losses: FloatArray, *, late: bool = False) -> Self:
+        """Nothing is learnt: the next forecast."""
+        return self if late else self.at(self.forecast, self.layers, self.k + 1)
+
+    def tree(self) -> dict[str, Any]:
+        """For a checkpoint."""
+        return {"k": self.k}
+
+    def from_tree(self, tree: dict[str, Any]) -> Self:
+        """The inverse of :meth:`tree`, or ValueError."""
+        return self.at(self.forecast, self.layers, integer(tree["k"], "k", 0, ValueError))
+
+
+#: The predictors that have a name.
+NAMED = {"mean": mean(), "last": last(), "forgetting": forgetting(0.9, doubt=0.03)}
+
+
+def forecast_of(predictor: Any, layers: Layers) -> Forecast | None:
+    """The predictor that an option names, at work; None for ``"none"``."""
+    if isinstance(predictor, Mapping):  # out of a file
+        predictor = ridge(predictor["features"], predictor["forgetting"])
+    if isinstance(predictor, Ridge):
+        return RidgePredictions.empty(predictor, layers)
+    if callable(predictor):
+        return GivenPredictions.at(predictor, layers)
+    return None if predictor == "none" else Predictions.empty([NAMED[predictor]], layers.n_pairs)
+
+
+def with_losses(predictions: Any, episode: CheckedEpisode, layers: Layers) -> Any:
+    """Predictions after the losses of an episode, all that were told, and those that came late."""
+    for late in episode.late:
+        predictions = predictions.add(late.pairs, late.losses, late=True)
+    return predictions.add(*episode.seen(layers))
 
 
 @kernel

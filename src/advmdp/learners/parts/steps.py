@@ -1,6 +1,12 @@
 """Steps: how an occupancy measure moves when a loss estimate and a set of kernels are given.
 
 Where a step stands is a :class:`Descent` (or :class:`BankDescent`); ``start`` gives the first, ``advance`` the next.
+
+*Hints.*  With predictions m_k the estimate that a step is given is y_k = lhat_k - m_k, and the hint m_{k+1}: it moves
+by y_k + m_{k+1}.  The hints telescope, and what makes a step unstable is y_k alone.
+
+*Adaptive step sizes.*  With eta_{k+1} ~ 1 / Delta_k and rho = eta_{k+1} / eta_k the step begins at
+q_k^rho q_1^(1 - rho), and Delta grows by the gap of each step: see :class:`Adaptive`.
 """
 
 from __future__ import annotations
@@ -8,19 +14,21 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from math import log
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from advmdp._checks import float_array
+from advmdp._compiled import kernel
 from advmdp.confidence import ConfidenceSet, KnownKernels
 from advmdp.errors import InvalidSpecError
-from advmdp.layered import FloatArray, LayeredMDP, Layers, LinearMixtureModel, TabularModel, logarithm
+from advmdp.layered import FloatArray, IntArray, LayeredMDP, Layers, LinearMixtureModel, TabularModel, logarithm
 from advmdp.learners.options import Entropy
 from advmdp.occupancy import check_policy, condition, occupancy_measure
 from advmdp.solvers import MirrorStep, mirror_descent_step
-from advmdp.solvers.conditional import ConditionalStep, conditional_step
+from advmdp.solvers.conditional import ConditionalStep, certified_occupancy, conditional_step
 from advmdp.solvers.mirror import SolverError, restored_warm
 from advmdp.solvers.repeated import FlatStep, RepeatedStep
 
@@ -30,6 +38,49 @@ LARGEST_GAP = 1e-4
 SMALLEST = 1e-300
 #: The share of the usual start that a start policy is mixed with.
 START_SHARE = 0.1
+
+
+@dataclass(frozen=True)
+class Adaptive:
+    """Step sizes eta_k = span / Delta_{k-1} that need no number of episodes: Delta is Delta_0 and all gaps of steps.
+
+    The gap of a step, delta = sup_q <q_k - q, y> - D(q || q_k) / eta_k, is what the step can lose by its size; then the
+    regret for the estimates is at most D(q* || q_1) / eta_{K+1} + sum delta, and so 2 Delta_K - Delta_0 where
+    D(q* || q_1) is at most the span (``docs/sharper-parts.md``).
+    """
+
+    span: float
+    #: Delta_0.
+    first: float
+
+    def turn(self, scale: float, gap: float, log_q: FloatArray, log_first: FloatArray) -> tuple[float, FloatArray]:
+        """The new Delta, and log of q_k^rho q_1^(1 - rho)."""
+        ratio = scale / (scale + gap)
+        if ratio == 1.0:  # else -inf, of an unavailable action, times zero
+            return scale, log_q
+        return scale + gap, ratio * log_q + (1.0 - ratio) * log_first
+
+
+#: eta of episode k (from 0), or step sizes that adapt.
+Rate = Callable[[int], float] | Adaptive
+
+
+def rate_in_force(rate: Rate, state: Any, k: int) -> float:
+    """eta of episode k."""
+    return rate.span / state.scale if isinstance(rate, Adaptive) else rate(k)
+
+
+def first_scale(rate: Rate) -> float:
+    """Delta_0; zero where the rate does not adapt."""
+    return rate.first if isinstance(rate, Adaptive) else 0.0
+
+
+def restored_scale(rate: Rate, tree: dict[str, Any]) -> float:
+    """Delta out of a file, or ValueError."""
+    scale = float(tree["scale"])
+    if not (first_scale(rate) <= scale < np.inf and (scale == 0.0 or isinstance(rate, Adaptive))):
+        raise ValueError(f"scale is {scale}, should be at least {first_scale(rate)}, or 0 with a fixed step")
+    return scale
 
 
 class OccupancyStep:
@@ -54,6 +105,8 @@ class Descent(NamedTuple):
     warm: Any = None
     #: The step that led here, with its certificate.
     last: MirrorStep | FlatStep | None = None
+    #: Delta, of steps that adapt.
+    scale: float = 0.0
 
     @property
     def gap(self) -> float:
@@ -101,17 +154,21 @@ def available_only(policy: FloatArray, layers: Layers) -> FloatArray:
 class MirrorDescent(OccupancyStep):
     """q_{k+1} = argmin over q in Delta(P_{k+1}) of eta_k <q, lhat_k> + D(q || q_k), from the uniform q_1.
 
-    D compares occupancies of pairs (s, a), or of triples (s, a, s').  ``eta(k)`` is the step size of episode k, from 0.
-    With a start policy pi_0, q_1 = (1 - e) q^{P_c, pi_0} + e uniform, e = 0.1 and P_c the mean model.
+    D compares occupancies of pairs (s, a), or of triples (s, a, s').  ``eta(k)`` is the step size of episode k, from 0,
+    or it adapts.  With a start policy pi_0, q_1 = (1 - e) q^{P_c, pi_0} + e uniform, e = 0.1 and P_c the mean model.
     """
 
     problem: TabularModel
-    eta: Callable[[int], float]
+    eta: Rate
     entropy: Entropy = "pairs"
     first_policy: FloatArray | None = None
 
     def start(self) -> Descent:
         """q_1."""
+        return self._first
+
+    @cached_property
+    def _first(self) -> Descent:
         layers = self.problem.layers
         log_q = uniform_log_q(layers)
         kernels = [np.full((n, layers.n_actions, m), 1.0 / m) for n, m in itertools.pairwise(layers.sizes)]
@@ -126,22 +183,55 @@ class MirrorDescent(OccupancyStep):
             ]
             kernels = [share * p + (1.0 - share) * r for share, p, r in shares]
             log_q = logarithm(q + uniform)
-        return Descent(log_q, policy_of(log_q, layers), kernels if self.entropy == "triples" else None)
+        triples = kernels if self.entropy == "triples" else None
+        return Descent(log_q, policy_of(log_q, layers), triples, scale=first_scale(self.eta))
 
-    def advance(self, state: Descent, confidence_set: ConfidenceSet, estimate: FloatArray, k: int) -> Descent:
+    def rate(self, state: Descent, k: int) -> float:
+        """eta of episode k."""
+        return rate_in_force(self.eta, state, k)
+
+    def advance(
+        self,
+        state: Descent,
+        confidence_set: ConfidenceSet,
+        estimate: FloatArray,
+        k: int,
+        hint: FloatArray | None = None,
+    ) -> Descent:
         """From q_k to q_{k+1}."""
+        if isinstance(self.eta, Adaptive):
+            gap = mixability_gap(np.exp(state.log_q), estimate, self.rate(state, k), self.problem.layers.pair_offsets)
+            state = self._turned(self.eta, state, gap)
+        eta = self.rate(state, k)
+        losses = estimate if hint is None else estimate + hint
         options: dict[str, Any] = {"log_q": state.log_q, "entropy": self.entropy, "kernels": state.kernels}
         try:
-            step = mirror_descent_step(confidence_set, None, estimate, self.eta(k), warm=state.warm, **options)
+            step = mirror_descent_step(confidence_set, None, losses, eta, warm=state.warm, **options)
         except SolverError as error:
             if not error.gap <= LARGEST_GAP:
                 raise
             # A certified step is worth its gap, which the learner's certificate counts: no episode is lost to it.
             looser = 2.0 * error.gap
-            step = mirror_descent_step(confidence_set, None, estimate, self.eta(k), tolerance=looser, **options)
+            step = mirror_descent_step(confidence_set, None, losses, eta, tolerance=looser, **options)
         log_q = step.flat.log_q
         policy = policy_of(log_q, self.problem.layers)
-        return Descent(log_q, policy, step.kernels if self.entropy == "triples" else None, step.warm, step)
+        kernels = step.kernels if self.entropy == "triples" else None
+        return Descent(log_q, policy, kernels, step.warm, step, state.scale)
+
+    def _turned(self, adaptive: Adaptive, state: Descent, gap: float) -> Descent:
+        """At q_k^rho q_1^(1 - rho), with the next step size."""
+        first = self.start()
+        scale, log_q = adaptive.turn(state.scale, gap, state.log_q, first.log_q)
+        if state.kernels is None or first.kernels is None:
+            return state._replace(scale=scale, log_q=log_q)
+        ratio, kernels, masses = state.scale / scale, [], []
+        for ours, theirs in zip(state.kernels, first.kernels, strict=True):
+            rows = ours**ratio * theirs ** (1.0 - ratio)
+            mass = rows.sum(axis=2, keepdims=True)
+            kernels.append(np.where(mass > 0.0, rows / np.maximum(mass, SMALLEST), theirs))
+            masses.append(np.where(mass > 0.0, mass, 1.0).ravel())
+        # Rows are normalised, and pairs have what that takes away: the measure over triples is the same.
+        return state._replace(scale=scale, log_q=log_q + np.log(np.concatenate(masses)), kernels=kernels)
 
     def project(self, state: Descent, confidence_set: ConfidenceSet) -> Descent:
         """A step without losses, whatever a subclass does between episodes."""
@@ -149,7 +239,7 @@ class MirrorDescent(OccupancyStep):
 
     def tree(self, state: Descent) -> dict[str, Any]:
         """For a checkpoint; the policy follows from log q."""
-        return {"log_q": state.log_q, "kernels": state.kernels, "warm": state.warm}
+        return {"log_q": state.log_q, "kernels": state.kernels, "warm": state.warm, "scale": state.scale}
 
     def restore(self, tree: dict[str, Any]) -> Descent:
         """The inverse of :meth:`tree`, or ValueError."""
@@ -157,7 +247,47 @@ class MirrorDescent(OccupancyStep):
         kernels = None
         if self.entropy == "triples":
             kernels = [table.copy() for table in LayeredMDP(tree["kernels"]).kernels]
-        return Descent(log_q, policy_of(log_q, self.problem.layers), kernels, restored_warm(tree["warm"]))
+        scale = restored_scale(self.eta, tree)
+        policy = policy_of(log_q, self.problem.layers)
+        return Descent(log_q, policy, kernels, restored_warm(tree["warm"]), None, scale)
+
+
+@kernel
+def mixability_gap(q: FloatArray, losses: FloatArray, eta: float, offsets: IntArray) -> float:
+    """<q, y> + (1 / eta) sum_h ln sum_{b in layer h} q_b exp(-eta y_b), for q that sums to one in each layer.
+
+    It is the largest <q - q', y> - KL(q' || q) / eta over all q' that do, never negative, and indifferent to a constant
+    that is added to a layer.
+    """
+    total = 0.0
+    for h in range(offsets.size - 1):
+        mass, average = 0.0, 0.0
+        for i in range(offsets[h], offsets[h + 1]):
+            mass += q[i]
+            average += q[i] * losses[i]
+        average /= mass
+        lowest = np.inf
+        for i in range(offsets[h], offsets[h + 1]):
+            if q[i] > 0.0:
+                lowest = min(lowest, eta * (losses[i] - average))
+        if lowest > -1.0:
+            # ln(1 + sum q (e^-x - 1 + x)), x of mean zero: nothing cancels.
+            excess = 0.0
+            for i in range(offsets[h], offsets[h + 1]):
+                if q[i] > 0.0:
+                    x = eta * (losses[i] - average)
+                    if abs(x) < 1e-2:
+                        excess += q[i] * x * x * (0.5 - x * (1.0 / 6.0 - x * (1.0 / 24.0 - x / 120.0)))
+                    else:
+                        excess += q[i] * (np.expm1(-x) + x)
+            total += np.log1p(excess / mass)
+        else:
+            shifted = 0.0
+            for i in range(offsets[h], offsets[h + 1]):
+                if q[i] > 0.0:
+                    shifted += q[i] * np.exp(lowest - eta * (losses[i] - average))
+            total += np.log(shifted / mass) - lowest
+    return total / eta
 
 
 class PolicyDescent(NamedTuple):
@@ -166,6 +296,8 @@ class PolicyDescent(NamedTuple):
     policy: FloatArray
     log_policy: FloatArray
     last: ConditionalStep | None = None
+    #: Delta, of steps that adapt.
+    scale: float = 0.0
 
     @property
     def gap(self) -> float:
@@ -182,7 +314,7 @@ class ConditionalDescent:
     """
 
     problem: TabularModel
-    eta: Callable[[int], float]
+    eta: Rate
     first_policy: FloatArray | None = None
     over_played_set = True
 
@@ -196,18 +328,40 @@ class ConditionalDescent:
                 f"start, {layers.name_pair(int(never.argmax()))}: probability 0, which the conditional step can never "
                 "leave; mix the policy with a little of the uniform one"
             )
-        return PolicyDescent(policy, logarithm(policy))
+        return PolicyDescent(policy, logarithm(policy), scale=first_scale(self.eta))
+
+    def rate(self, state: PolicyDescent, k: int) -> float:
+        """eta of episode k."""
+        return rate_in_force(self.eta, state, k)
 
     def project(self, state: PolicyDescent, confidence_set: ConfidenceSet) -> PolicyDescent:
         """The policy stays: it belongs to no set."""
         return state
 
     def advance(
-        self, state: PolicyDescent, confidence_set: ConfidenceSet, estimate: FloatArray, k: int
+        self,
+        state: PolicyDescent,
+        confidence_set: ConfidenceSet,
+        estimate: FloatArray,
+        k: int,
+        hint: FloatArray | None = None,
     ) -> PolicyDescent:
-        """From pi_k to pi_{k+1}."""
-        step = conditional_step(confidence_set, state.log_policy, self.eta(k) * estimate)
-        return PolicyDescent(step.policy, step.log_policy, step)
+        """From pi_k to pi_{k+1}; an adaptive step begins at pi_k^rho pi_1^(1 - rho), which is not normalised."""
+        log_policy, scale = state.log_policy, state.scale
+        if isinstance(self.eta, Adaptive):
+            eta = self.rate(state, k)
+            # What pi_k loses against the best of all steps from it with y alone, under the rows of that step.
+            best = conditional_step(confidence_set, log_policy, eta * estimate)
+            gap = max(0.0, certified_occupancy(best, log_policy).gap) / eta
+            scale, log_policy = self.eta.turn(scale, gap, log_policy, self._log_first)
+        state = state._replace(scale=scale)
+        losses = estimate if hint is None else estimate + hint
+        step = conditional_step(confidence_set, log_policy, self.rate(state, k) * losses)
+        return PolicyDescent(step.policy, step.log_policy, step, scale)
+
+    @cached_property
+    def _log_first(self) -> FloatArray:
+        return self.start().log_policy
 
     def occupancy(self, state: PolicyDescent, confidence_set: ConfidenceSet) -> FloatArray:
         """The occupancy measure of the policy under some kernel of the set: the step fixes none."""
@@ -216,7 +370,7 @@ class ConditionalDescent:
 
     def tree(self, state: PolicyDescent) -> dict[str, Any]:
         """For a checkpoint."""
-        return {"log_policy": state.log_policy}
+        return {"log_policy": state.log_policy, "scale": state.scale}
 
     def restore(self, tree: dict[str, Any]) -> PolicyDescent:
         """The inverse of :meth:`tree`, or ValueError."""
@@ -224,7 +378,7 @@ class ConditionalDescent:
         log_policy = layers.flat_vector(tree["log_policy"], "log_policy")
         policy = np.exp(log_policy)
         check_policy(layers, policy)
-        return PolicyDescent(policy, log_policy)
+        return PolicyDescent(policy, log_policy, scale=restored_scale(self.eta, tree))
 
 
 class KnownDescent(OccupancyStep):
@@ -234,40 +388,58 @@ class KnownDescent(OccupancyStep):
     uniform policy is another one; from it D(q* || q_1) can exceed sum_h log(S_h A), where states are rarely reached.)
     """
 
-    def __init__(
-        self, mdp: LayeredMDP, truth: KnownKernels, eta: float, first_policy: FloatArray | None = None
-    ) -> None:
+    def __init__(self, mdp: LayeredMDP, truth: KnownKernels, eta: Rate, first_policy: FloatArray | None = None) -> None:
         self.mdp, self.eta, self.first_policy = mdp, eta, first_policy
         self._step = RepeatedStep(truth)
 
     def start(self) -> Descent:
         """q_1."""
-        layers = self.mdp.layers
+        return self._first
+
+    @cached_property
+    def _first(self) -> Descent:
+        layers, scale = self.mdp.layers, first_scale(self.eta)
         first = self._step.cold(uniform_log_q(layers), np.zeros(layers.n_pairs))
         if self.first_policy is None:
-            return Descent(first.log_q, available_only(first.policy, layers))
+            return Descent(first.log_q, available_only(first.policy, layers), scale=scale)
         q = layers.flatten(occupancy_measure(self.mdp, layers.split(self.first_policy)))
         log_q = logarithm((1.0 - START_SHARE) * q + START_SHARE * np.exp(first.log_q))
-        return Descent(log_q, policy_of(log_q, layers))
+        return Descent(log_q, policy_of(log_q, layers), scale=scale)
+
+    def rate(self, state: Descent, k: int) -> float:
+        """eta of episode k."""
+        return rate_in_force(self.eta, state, k)
 
     def project(self, state: Descent, confidence_set: ConfidenceSet) -> Descent:
         """The set never changes."""
         return state
 
-    def advance(self, state: Descent, confidence_set: ConfidenceSet, estimate: FloatArray, k: int) -> Descent:
+    def advance(
+        self,
+        state: Descent,
+        confidence_set: ConfidenceSet,
+        estimate: FloatArray,
+        k: int,
+        hint: FloatArray | None = None,
+    ) -> Descent:
         """From q_k to q_{k+1}."""
-        step = self._step(state.log_q, self.eta * estimate)
-        return Descent(step.log_q, available_only(step.policy, self.mdp.layers), None, None, step)
+        if isinstance(self.eta, Adaptive):
+            gap = mixability_gap(np.exp(state.log_q), estimate, self.rate(state, k), self.mdp.layers.pair_offsets)
+            scale, log_q = self.eta.turn(state.scale, gap, state.log_q, self.start().log_q)
+            state = state._replace(scale=scale, log_q=log_q)
+        losses = estimate if hint is None else estimate + hint
+        step = self._step(state.log_q, self.rate(state, k) * losses)
+        return Descent(step.log_q, available_only(step.policy, self.mdp.layers), None, None, step, state.scale)
 
     def tree(self, state: Descent) -> dict[str, Any]:
         """For a checkpoint."""
-        return {"log_q": state.log_q}
+        return {"log_q": state.log_q, "scale": state.scale}
 
     def restore(self, tree: dict[str, Any]) -> Descent:
         """The inverse of :meth:`tree`, or ValueError; the policy, which does not follow from log q to the last bit,
         is put in place by the learner."""
-        log_q = checked_log_q(self.mdp.layers, tree["log_q"])
-        return Descent(log_q, policy_of(log_q, self.mdp.layers))
+        log_q, scale = checked_log_q(self.mdp.layers, tree["log_q"]), restored_scale(self.eta, tree)
+        return Descent(log_q, policy_of(log_q, self.mdp.layers), scale=scale)
 
 
 @dataclass(frozen=True)
@@ -280,11 +452,18 @@ class Blocks(MirrorDescent):
 
     block: Callable[[int], tuple[int, int]] = lambda k: (0, k + 1)
 
-    def advance(self, state: Descent, confidence_set: ConfidenceSet, estimate: FloatArray, k: int) -> Descent:
+    def advance(
+        self,
+        state: Descent,
+        confidence_set: ConfidenceSet,
+        estimate: FloatArray,
+        k: int,
+        hint: FloatArray | None = None,
+    ) -> Descent:
         """From q_k to q_{k+1}; the losses of the past are forgotten where a block ends, the last ones with them."""
         if self.block(k + 1)[0] == k + 1:
             state, estimate = self.start(), np.zeros_like(estimate)
-        return super().advance(state, confidence_set, estimate, k)
+        return super().advance(state, confidence_set, estimate, k, hint)
 
 
 class BankDescent(NamedTuple):

@@ -1,13 +1,24 @@
 """Lemmas as checks: both sides computed on simulated data, each with a control that must fail.
 
-They are the paper's, and those of docs/likelihood-sets.md and docs/strong-learners.md.  :func:`verify` runs them all.
+They are the paper's, and those of docs/likelihood-sets.md, docs/strong-learners.md and docs/sharper-parts.md.
+:func:`verify` runs them all.
 Where a printed statement is false the check is of the corrected one, and the result carries a counterexample to the
 printed one; :func:`refutations` gives those that belong to no check.
 """
 
 from __future__ import annotations
 
-from advmdp.theory.lemmas import concentration, coverage, geometry, learner, likelihood, potential, runs, strong
+from advmdp.theory.lemmas import (
+    concentration,
+    coverage,
+    geometry,
+    learner,
+    likelihood,
+    potential,
+    runs,
+    sharp,
+    strong,
+)
 from advmdp.theory.lemmas.base import Check, CheckResult, Refutation
 from advmdp.theory.lemmas.printed import refutations
 
@@ -23,6 +34,7 @@ CHECKS: tuple[Check, ...] = (
     *learner.CHECKS,
     *runs.CHECKS,
     *strong.CHECKS,
+    *sharp.CHECKS,
 )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import log, sqrt
 from typing import Any
@@ -20,7 +20,7 @@ from advmdp.episodes import check_episode, play
 from advmdp.layered import FloatArray, IntArray, Layers, LinearMixtureMDP
 from advmdp.learners.lsuob_reps import LsuobReps
 from advmdp.learners.parts.losses import UpperOccupancy
-from advmdp.learners.parts.steps import MirrorDescent
+from advmdp.learners.parts.steps import Adaptive, MirrorDescent
 from advmdp.learners.reps import Parts, RepsLearner, RepsState
 from advmdp.learners.vlsuob_reps import VlsuobReps, VlsuobRepsTight
 from advmdp.occupancy import best_policy, occupancy_measure
@@ -144,7 +144,7 @@ LEAST = 0.01
 class WrongWeights(UpperOccupancy):
     """Something else in place of u: a function of the state of the learner, visited states and pairs."""
 
-    rule: Callable[[RepsState, IntArray, IntArray], FloatArray]
+    rule: Callable[[RepsState, IntArray, IntArray], FloatArray] = field(kw_only=True)
 
     def weights(self, state: Any, states: IntArray, pairs: IntArray, k: int) -> FloatArray:
         """What the rule says."""
@@ -163,7 +163,7 @@ def _ahead(parts: Parts) -> Parts:
         upper: FloatArray = parts.losses.weights(state._replace(set=parts.sets(data)), states, pairs, state.k)
         return upper
 
-    return parts._replace(losses=WrongWeights(parts.losses.gamma, rule))
+    return parts._replace(losses=WrongWeights(parts.losses.gamma, rule=rule))
 
 
 class OverPlayedSet(MirrorDescent):
@@ -175,7 +175,9 @@ class OverPlayedSet(MirrorDescent):
 def _with_eta(parts: Parts, factor: float) -> Parts:
     step = parts.step
     assert isinstance(step, MirrorDescent)
-    return parts._replace(step=replace(step, eta=lambda k: factor * step.eta(k)))
+    eta = step.eta
+    assert not isinstance(eta, Adaptive)
+    return parts._replace(step=replace(step, eta=lambda k: factor * eta(k)))
 
 
 def _wider(parts: Parts) -> Parts:
@@ -193,11 +195,13 @@ def _with_lambda_one(parts: Parts) -> Parts:
 FAULTS: dict[str, Callable[[Parts], Parts]] = {
     "no gamma in the estimates": lambda p: p._replace(losses=UpperOccupancy(gamma=lambda k: 0.0)),
     "no u in the estimates": lambda p: p._replace(
-        losses=WrongWeights(p.losses.gamma, lambda state, states, pairs: np.full(len(pairs), LEAST))
+        losses=WrongWeights(p.losses.gamma, rule=lambda state, states, pairs: np.full(len(pairs), LEAST))
     ),
-    "lower bound for u": lambda p: p._replace(losses=WrongWeights(p.losses.gamma, _lower)),
+    "lower bound for u": lambda p: p._replace(losses=WrongWeights(p.losses.gamma, rule=_lower)),
     "no pi(a|s) in u": lambda p: p._replace(
-        losses=WrongWeights(p.losses.gamma, lambda state, s, pairs: visited_upper_occupancy(state.set, state.policy, s))
+        losses=WrongWeights(
+            p.losses.gamma, rule=lambda state, s, pairs: visited_upper_occupancy(state.set, state.policy, s)
+        )
     ),
     "u of the set that holds the episode": _ahead,
     "steps four times as long": lambda p: _with_eta(p, 4.0),
