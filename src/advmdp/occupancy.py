@@ -98,7 +98,10 @@ def best_policy(
 def worst_policy(
     kernels: Kernels, losses: Sequence[ArrayLike], available: Sequence[ArrayLike] | None = None
 ) -> tuple[list[FloatArray], float]:
-    """A deterministic policy with the largest expected loss, and that loss; arguments as for :func:`best_policy`."""
+    """A deterministic policy with the largest expected loss, ``(S_h, A)`` per layer, and that loss.
+
+    Arguments as for :func:`best_policy`.
+    """
     negated = [-float_array(entry, f"losses[{h}]", InvalidMDPError) for h, entry in enumerate(losses)]
     policy, value = best_policy(kernels, negated, available)
     return policy, -value
@@ -118,7 +121,7 @@ def random_policy(
     rng: np.random.Generator,
     available: Sequence[ArrayLike] | None = None,
 ) -> list[FloatArray]:
-    """A policy drawn uniformly from the simplex of available actions in every state, as :func:`uniform_policy`."""
+    """A policy drawn uniformly from the simplex of available actions in every state, ``(S_h, A)`` per layer."""
     layers = masked_layers(tuple(layer_sizes), n_actions, checked_available(available))
     # A distribution drawn uniformly is one of independent exponentials, normalised.
     rows = rng.dirichlet(np.ones(n_actions), size=layers.n_pairs // n_actions)

@@ -221,6 +221,10 @@ class Learner(ABC):
         except InvalidEpisodeError:  # it has no use for transitions either
             return state
 
+    def _with_prior(self, state: Any) -> Any:
+        """The state in which a pair whose loss was never seen is expected to cost what the others of its layer do."""
+        return state
+
     def _observe_losses(self, state: Any, episode: CheckedEpisode) -> Any:
         """The state with losses of such an episode that came late (NaN where nothing did)."""
         return state
@@ -373,11 +377,13 @@ class Learner(ABC):
             )
         return played
 
-    def observe(self, *episodes: Episode) -> None:
+    def observe(self, *episodes: Episode, prior: bool = False) -> None:
         """Learn what can be learned from episodes that were *not* played with the learner's policy.
 
         Their transitions count like logged ones; planners and predictors also average their losses (NaN or None where
-        they were not seen).  They are none of the episodes that are counted.
+        they were not seen).  They are none of the episodes that are counted.  With ``prior`` a pair whose loss was
+        never seen is expected to cost what the others of its layer do, until it is visited; else nothing, so that it is
+        tried.
         """
         checked = []
         for episode in episodes:
@@ -394,6 +400,7 @@ class Learner(ABC):
             for one in checked:
                 watch = watch if watch is None else watch.add(one.states, one.actions)
                 state = self._observe_played(state, one)
+            state = self._with_prior(state) if prior else state
             logged = now.logged + len(checked)
             self._now = now._replace(state=_frozen(state), watch=watch, logged=logged, last=None)
 

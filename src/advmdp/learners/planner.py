@@ -133,6 +133,9 @@ class Planner(Learner):
     def _observe_played(self, state: PlannerState, episode: CheckedEpisode) -> PlannerState:
         return self._learn(state, episode)._replace(k=state.k)
 
+    def _with_prior(self, state: PlannerState) -> PlannerState:
+        return self._planned(state.kernel, state.predictions.with_prior(self._layers), state.k)
+
     def _observe_losses(self, state: PlannerState, episode: CheckedEpisode) -> PlannerState:
         predictions = state.predictions.add(episode.pairs, episode.losses, late=True)
         return self._planned(state.kernel, predictions, state.k)

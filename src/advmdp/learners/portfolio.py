@@ -206,6 +206,10 @@ class Portfolio(Learner):
         predictions = with_losses(state.predictions, episode, self._layers)
         return self._observed(state, episode.states[None], episode.actions[None], predictions)
 
+    def _with_prior(self, state: PortfolioState) -> PortfolioState:
+        predictions = state.predictions.with_prior(self._layers)
+        return self._drawn(state.meta, state.base, state.kernel, predictions, state.learners, state.k)
+
     def _observe_losses(self, state: PortfolioState, episode: CheckedEpisode) -> PortfolioState:
         predictions = state.predictions.add(episode.pairs, episode.losses, late=True)
         return self._drawn(state.meta, state.base, state.kernel, predictions, state.learners, state.k)

@@ -434,7 +434,8 @@ class Agent:
         Each is a list of ``(state, action)`` or ``(state, action, cost)``, one for each step, where the cost may be
         ``{action: cost}`` too; one that ended early has the state in which it did as its last entry, alone.  Dynamics
         are learned as if the episodes had been played; costs (None where not seen) enter the means that planners plan
-        with, and no estimate that is weighed by the probability of an action, which is not known.
+        with, and no estimate that is weighed by the probability of an action, which is not known.  What was never done
+        is then expected to cost as much as what was, in the same step, and no longer tried for its own sake.
         """
         if not self.learner.partial and self._records:
             raise InvalidEpisodeError(
@@ -444,7 +445,7 @@ class Agent:
         try:
             logged = [self._logged(f"trajectory {number}", each) for number, each in enumerate(trajectories)]
             if self.learner.predicts and any(priced for _, priced in logged):
-                self.learner.observe(*(episode for episode, _ in logged))
+                self.learner.observe(*(episode for episode, _ in logged), prior=True)
             elif logged:
                 states, actions = ([getattr(e, name) for e, _ in logged] for name in ("states", "actions"))
                 self.learner.observe_transitions(np.array(states), np.array(actions))

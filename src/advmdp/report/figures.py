@@ -169,7 +169,7 @@ def plot_policy(ax: Axes, policy: Sequence[ArrayLike], available: Sequence[Array
 def plot_occupancy(
     ax: Axes, occupancy: Sequence[ArrayLike], floor: float = 1e-3, available: Sequence[ArrayLike] | None = None
 ) -> None:
-    """An occupancy measure as :func:`plot_policy` draws a policy; logarithmic from ``floor`` to one."""
+    """An occupancy measure, ``(S_h, A)`` per layer, as :func:`plot_policy` has it; logarithmic from ``floor``."""
     # A logarithm of zero would be left out like a pair that does not exist.
     positive = [np.maximum(np.asarray(table, dtype=np.float64), 0.5 * floor) for table in occupancy]
     _heat_map(ax, positive, LogNorm(floor, 1.0), "probability of the pair", available)

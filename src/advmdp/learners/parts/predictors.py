@@ -6,6 +6,7 @@ together, one row each, so that an episode updates them in one pass.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self
@@ -128,6 +129,16 @@ class Predictions:
             settings[:, 1:] = 0.0
         learn_losses(settings, pairs, losses, tables, visits, errors)
         return replace(self, tables=tables, visits=visits, errors=errors)
+
+    def with_prior(self, layers: Layers) -> Self:
+        """With the mean of the layer in place of zero where no loss was seen (and some were, in that layer)."""
+        tables, unseen = self.tables.copy(), self.visits == 0.0
+        for start, end in itertools.pairwise(layers.pair_offsets):
+            missing = unseen[start:end]
+            if missing.any() and not missing.all():
+                part = tables[:, start:end]
+                part[:, missing] = part[:, ~missing].mean(axis=1, keepdims=True)
+        return replace(self, tables=tables)
 
     def known(self, rule: int) -> FloatArray:
         """m of one rule where some loss was seen, NaN elsewhere."""
