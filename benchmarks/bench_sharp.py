@@ -1,6 +1,6 @@
 """What each part of `vlsuob-reps-sharp` brings: parts added one by one to `vlsuob-reps-tight`, and left out one by one.
 
-    python -m benchmarks.bench_sharp cells       # six worlds, four kinds of losses, all variants, two seeds
+    python -m benchmarks.bench_sharp cells       # six worlds, four kinds of losses, all variants
     python -m benchmarks.bench_sharp ridge       # predictions from features that the losses are linear in
     python -m benchmarks.bench_sharp cost        # an episode with bounds at all pairs against one without
     python -m benchmarks.bench_sharp print       # the tables in docs/study/tables
@@ -25,7 +25,7 @@ from advmdp.adversaries import Adversary
 DOCS = Path(__file__).parents[1] / "docs"
 TABLES, PAGE = DOCS / "study" / "tables", DOCS / "learners" / "vlsuob-reps-sharp.md"
 BLOCK = re.compile(r"(<!-- sharp tables -->\n).*?(<!-- end -->)", re.DOTALL)
-EPISODES, SEEDS = 2000, range(2)
+EPISODES, SEEDS = 2000, range(1)
 WORLDS = ("grid", "queue", "inventory", "frozen-lake", "river-swim", "routing")
 KINDS = {
     "natural": ("natural-losses", {}),
