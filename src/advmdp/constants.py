@@ -30,7 +30,7 @@ def anytime_exploration(n: int, S: int, A: float, H: int, k: float, zeta: float)
 
 
 #: eta_k = 4 D / Delta of the conditional entropy, where D(q* || q_1) <= D = H log A.  Against eta_k = D / Delta the
-#: bound grows by a quarter at most, and on all worlds and kinds of losses that were tried larger steps were better.
+#: bound grows by a quarter at most.  Chosen among 1, 2, 4 and 8 on three worlds with one seed.
 CONDITIONAL_SPAN = 4.0
 
 
