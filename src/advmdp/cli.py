@@ -335,8 +335,8 @@ def bounds_command(
     table = Table(
         title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
     )  # 80 columns, with long names
-    table.add_column("", no_wrap=True, min_width=max(len(str(row["name"])) for row in rows))
-    table.add_column("setting")
+    for column in ("", "setting"):
+        table.add_column(column, no_wrap=True)
     for column in ("order", "explicit", "from K"):
         table.add_column(column, justify="right", no_wrap=True)
     for row in rows:

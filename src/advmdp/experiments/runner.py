@@ -415,9 +415,11 @@ def proved_bound(learner: Learner, episodes: int, oblivious: bool = True) -> flo
         return own
     options, problem, name = learner.get_params(), learner._problem, learner.name
     # Rows of their own: what is proved of the default says nothing of these.
-    variants = {"shared": learner.shares, "conditional": options.get("entropy") == "conditional"}
+    conditional = options.get("entropy") == "conditional"
+    usual = learners.options(name).get("entropy") == "conditional"  # the default needs no name
+    variants = {"shared": learner.shares, "conditional": conditional and not usual}
     # The failure probability is an argument of the bound, and the simplex of weights only makes sets smaller.
-    spoken_for = {"zeta", "simplex", "shared", *(("entropy",) if variants["conditional"] else ())}
+    spoken_for = {"zeta", "simplex", "shared", *(("entropy",) if conditional else ())}
     for option, default in learners.options(name).items():
         if option in options and option not in spoken_for and options[option] != default:
             return own
@@ -426,7 +428,7 @@ def proved_bound(learner: Learner, episodes: int, oblivious: bool = True) -> flo
         return own  # worked out for mixtures of kernels only
     counted = problem.layers.counted
     # Weights in every state by themselves are bounded by the most actions of one state, occupancies by all pairs.
-    by_state = variants["conditional"] or name in ("mdp-e", "oppo", "powers", "pomd", "portfolio")
+    by_state = conditional or name in ("mdp-e", "oppo", "powers", "pomd", "portfolio")
     actions = counted.most_actions if by_state else counted.actions
     sizes = (counted.states, actions, problem.horizon, episodes, getattr(problem, "dim", 1))
     # Shared are mixture weights, whose norm is at most one.

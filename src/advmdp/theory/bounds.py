@@ -402,7 +402,7 @@ def vlsuob_reps_sharp(S: int, A: int, H: int, K: float, d: int, zeta: float = 0.
     lagged = visited_width_all_states(largest, 2.0 * information, S, H, K) + 2.0 * (H - 1)
     terms = _sharp(visited, lagged, S, A, H, K, zeta)
     order, formula = d * sqrt(H * S**3 * K) + H * sqrt(S * A * K), "d sqrt(H S^3 K) + H sqrt(S A K)"
-    return _sum_of("vlsuob-reps-sharp, conditional", terms, order, formula, "docs/sharper-parts.md", 6.0 * zeta)
+    return _sum_of("vlsuob-reps-sharp", terms, order, formula, "docs/sharper-parts.md", 6.0 * zeta)
 
 
 def vlsuob_reps_sharp_shared(S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B: float = 1.0) -> Bound:
@@ -413,7 +413,7 @@ def vlsuob_reps_sharp_shared(S: int, A: int, H: int, K: float, d: int, zeta: flo
     lagged = visited_width_shared(largest, 2.0 * information, S, H, K) + 2.0 * (H - 1)
     terms = _sharp(visited, lagged, S, A, H, K, zeta)
     order, formula = d * sqrt(S**3 * K) + H * sqrt(S * A * K), "d sqrt(S^3 K) + H sqrt(S A K)"
-    name, source = "vlsuob-reps-sharp, shared, conditional", "docs/sharper-parts.md"
+    name, source = "vlsuob-reps-sharp, shared", "docs/sharper-parts.md"
     return _sum_of(name, terms, order, formula, source, 6.0 * zeta, model="shared mixture")
 
 
