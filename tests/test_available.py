@@ -152,6 +152,12 @@ def test_masks_survive_a_file(tmp_path):
         assert loaded.layers.counted == mdp.layers.counted
 
 
+def test_a_restricted_world_has_no_action_that_it_did_not_have():
+    world, masks = small_world()
+    again = world.restricted([np.ones((n, A), dtype=bool) for n in SIZES[:-1]])
+    assert all((a == b).all() for a, b in zip(again.available, masks, strict=True))
+
+
 def test_a_mask_of_ones_is_no_mask():
     world, _ = small_world()
     full = [np.ones((n, A), dtype=bool) for n in SIZES[:-1]]

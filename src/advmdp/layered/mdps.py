@@ -22,6 +22,7 @@ from advmdp.layered.validation import (
     checked_available,
     checked_kernels,
     checked_parameter,
+    masked_layers,
     probability_rows,
 )
 from advmdp.scene import Scene
@@ -134,8 +135,11 @@ class LayeredMDP:
         return flatten_shared(self.possible)
 
     def restricted(self, available: Sequence[ArrayLike]) -> LayeredMDP:
-        """The same world with these actions only: a list over layers of ``(S_h, A)`` of bool."""
-        return type(self)(**{**self._tree(), "available": available, "scene": self._scene})
+        """The same world with these of its actions only: a list over layers of ``(S_h, A)`` of bool."""
+        masks = checked_available(available)
+        masked_layers(self.layer_sizes, self.n_actions, masks)  # for its errors
+        fewer = [mask & able for mask, able in zip(masks or (), self.available, strict=True)]
+        return type(self)(**{**self._tree(), "available": fewer, "scene": self._scene})
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the world to one file (arrays and JSON, no code); :func:`load_mdp` reads it."""

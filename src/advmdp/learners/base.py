@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from advmdp import storage
 from advmdp._checks import float_array, integer
@@ -221,7 +221,7 @@ class Learner(ABC):
         except InvalidEpisodeError:  # it has no use for transitions either
             return state
 
-    def _with_prior(self, state: Any) -> Any:
+    def _with_prior(self, state: Any, among: NDArray[np.bool_]) -> Any:
         """The state in which a pair whose loss was never seen is expected to cost what the others of its layer do."""
         return state
 
@@ -377,13 +377,13 @@ class Learner(ABC):
             )
         return played
 
-    def observe(self, *episodes: Episode, prior: bool = False) -> None:
+    def observe(self, *episodes: Episode, prior: NDArray[np.bool_] | None = None) -> None:
         """Learn what can be learned from episodes that were *not* played with the learner's policy.
 
         Their transitions count like logged ones; planners and predictors also average their losses (NaN or None where
-        they were not seen).  They are none of the episodes that are counted.  With ``prior`` a pair whose loss was
-        never seen is expected to cost what the others of its layer do, until it is visited; else nothing, so that it is
-        tried.
+        they were not seen).  They are none of the episodes that are counted.  ``prior`` is a flat mask over pairs: of
+        those, one whose loss was never seen is expected to cost what the others of its layer do, until it is visited;
+        without it nothing, so that it is tried.
         """
         checked = []
         for episode in episodes:
@@ -400,7 +400,7 @@ class Learner(ABC):
             for one in checked:
                 watch = watch if watch is None else watch.add(one.states, one.actions)
                 state = self._observe_played(state, one)
-            state = self._with_prior(state) if prior else state
+            state = state if prior is None else self._with_prior(state, prior)
             logged = now.logged + len(checked)
             self._now = now._replace(state=_frozen(state), watch=watch, logged=logged, last=None)
 

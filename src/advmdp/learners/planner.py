@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from advmdp._checks import integer
 from advmdp.confidence.likelihood import MixtureWeights, TransitionCounts
@@ -133,8 +134,8 @@ class Planner(Learner):
     def _observe_played(self, state: PlannerState, episode: CheckedEpisode) -> PlannerState:
         return self._learn(state, episode)._replace(k=state.k)
 
-    def _with_prior(self, state: PlannerState) -> PlannerState:
-        return self._planned(state.kernel, state.predictions.with_prior(self._layers), state.k)
+    def _with_prior(self, state: PlannerState, among: NDArray[np.bool_]) -> PlannerState:
+        return self._planned(state.kernel, state.predictions.with_prior(self._layers, among), state.k)
 
     def _observe_losses(self, state: PlannerState, episode: CheckedEpisode) -> PlannerState:
         predictions = state.predictions.add(episode.pairs, episode.losses, late=True)

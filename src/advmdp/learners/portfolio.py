@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from advmdp.confidence import ConfidenceSet
 from advmdp.confidence.likelihood import MixtureWeights
@@ -206,8 +206,8 @@ class Portfolio(Learner):
         predictions = with_losses(state.predictions, episode, self._layers)
         return self._observed(state, episode.states[None], episode.actions[None], predictions)
 
-    def _with_prior(self, state: PortfolioState) -> PortfolioState:
-        predictions = state.predictions.with_prior(self._layers)
+    def _with_prior(self, state: PortfolioState, among: NDArray[np.bool_]) -> PortfolioState:
+        predictions = state.predictions.with_prior(self._layers, among)
         return self._drawn(state.meta, state.base, state.kernel, predictions, state.learners, state.k)
 
     def _observe_losses(self, state: PortfolioState, episode: CheckedEpisode) -> PortfolioState:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,12 +13,12 @@ from advmdp import storage
 from advmdp._checks import integer
 from advmdp.episodes import Episode, draw
 from advmdp.errors import CorruptCheckpointError, InvalidEpisodeError, InvalidSpecError
-from advmdp.layered import FloatArray, problem_tree
+from advmdp.layered import FloatArray, LinearMixtureModel, problem_tree
 from advmdp.learners import Learner, make_learner
 from advmdp.learners.base import learner_from_document
 from advmdp.occupancy import check_policy
 from advmdp.process.explanation import Explanation, explain
-from advmdp.process.exploration import ENDED, Kind, shown
+from advmdp.process.exploration import ENDED, Kind, number, shown
 from advmdp.process.guard import COIN, Guard, ratios
 from advmdp.process.record import Record
 from advmdp.process.space import Process
@@ -104,7 +104,7 @@ class Agent:
             made = learner
         else:
             made = make_learner(learner, process.model, seed=seed, **self._options(learner, options))
-        if made._layers != self._layers:
+        if not self._fits(made):
             raise InvalidSpecError(f"learner {made!r} was made for another process than {process!r}")
         if made.feedback == "full":
             raise InvalidSpecError(
@@ -122,6 +122,18 @@ class Agent:
         #: Episodes that were abandoned.
         self.abandoned = 0
 
+    def _fits(self, learner: Learner) -> bool:
+        """Whether a learner was made for this process: the same shape, masks and scenarios."""
+        ours, theirs = self.process.model, learner._problem.model
+        if theirs is ours:
+            return True
+        same = [(ours.layer_sizes, theirs.layer_sizes), (ours.n_actions, theirs.n_actions)]
+        pairs: list[tuple[Any, Any]] = list(zip(ours.available, theirs.available, strict=False))
+        if isinstance(theirs, LinearMixtureModel):
+            same.append((ours.dim, theirs.dim))
+            pairs += zip(ours.features, theirs.features, strict=False)
+        return all(a == b for a, b in same) and all(np.array_equal(a, b) for a, b in pairs)
+
     def _checked_baseline(self, baseline: Any) -> FloatArray:
         table = self.process.policy(baseline) if callable(baseline) else baseline
         flat = self._layers.flatten(table, "baseline")
@@ -131,7 +143,7 @@ class Agent:
     def _checked_guard(self, slack: Any) -> Guard | None:
         if slack is None:
             return None
-        if not isinstance(slack, (int, float)) or isinstance(slack, bool) or not 0.0 <= slack < np.inf:
+        if number(slack) is None or not 0.0 <= slack < np.inf:
             raise InvalidSpecError(f"slack is {slack!r}, should be a number >= 0, such as 0.05")
         if self._baseline is None:
             raise InvalidSpecError(f"slack is {slack}, but there is no baseline to be compared with: give one")
@@ -148,7 +160,7 @@ class Agent:
         policy = self._layers.split(self._baseline)
         if "experts" in known:
             self._expert = "own 0"
-            return options | {"experts": [policy, *options.get("experts", ())]}
+            return options | {"experts": [policy, *(options.get("experts") or ())]}
         if getattr(entry, "takes_start", False) and "start" not in options:
             return options | {"start": policy}
         return options
@@ -167,15 +179,15 @@ class Agent:
             raise InvalidEpisodeError(
                 f"episode {other.number} {state}: learner {self.learner.name!r} needs all of it before the next begins"
             )
-        number, player = self._begun, "learner"
+        count, player = self._begun, "learner"
         if self._guard is not None:
             if self._guard.active:
                 player = "guard"
-            elif self._uniform(number, self.process.horizon) < COIN:
+            elif self._uniform(count, self.process.horizon) < COIN:
                 player = "coin"
-        self._records[number] = Record(number, player, None if player == "guard" else self.learner.moment)
+        self._records[count] = Record(count, player, None if player == "guard" else self.learner.moment)
         self._begun += 1
-        return OpenEpisode(self, number)
+        return OpenEpisode(self, count)
 
     def episode(self, number: int) -> OpenEpisode:
         """The handle of an episode that is open or waits for costs."""
@@ -199,7 +211,7 @@ class Agent:
 
     @property
     def guard_plays(self) -> int:
-        """Episodes that have ended and that the baseline played for the guard, or for its coin."""
+        """Episodes that the baseline played for the guard, or for its coin, those that were abandoned included."""
         return 0 if self._guard is None else self._guard.sure_episodes + self._guard.coins
 
     def _uniform(self, number: int, place: int) -> float:
@@ -441,11 +453,13 @@ class Agent:
             raise InvalidEpisodeError(
                 f"episodes {list(self._records)} are not over: learner {self.learner.name!r} needs that"
             )
+        if not isinstance(trajectories, Iterable):
+            raise InvalidEpisodeError(f"trajectories is {shown(trajectories)}, should be a list of trajectories")
         clipped = self.clipped
         try:
             logged = [self._logged(f"trajectory {number}", each) for number, each in enumerate(trajectories)]
             if self.learner.predicts and any(priced for _, priced in logged):
-                self.learner.observe(*(episode for episode, _ in logged), prior=True)
+                self.learner.observe(*(episode for episode, _ in logged), prior=self.process._charged)
             elif logged:
                 states, actions = ([getattr(e, name) for e, _ in logged] for name in ("states", "actions"))
                 self.learner.observe_transitions(np.array(states), np.array(actions))
@@ -640,6 +654,8 @@ class OpenEpisode:
         (:meth:`cost_of`); without, they were not seen and never will be.
         """
         agent = self._agent
+        if wait is not None and not isinstance(wait, bool):
+            raise InvalidEpisodeError(f"wait is {wait!r}, should be True or False")
         agent._end(self._under_way(), state, agent.wait if wait is None else wait)
 
     def abandon(self) -> None:

@@ -152,7 +152,9 @@ def _cost(agent: Agent, belief: Belief, policies: FloatArray, weights: FloatArra
     process = agent.process
     q = mixed_occupancy(agent._layers, belief.kernel, policies, weights)
     low, high = process.cost_range
-    costs = low + (high - low) * _guessed(agent._layers, belief.losses)
+    # What is free once an episode is over says nothing of what actions cost.
+    seen = np.where(process._charged, belief.losses, np.nan)
+    costs = low + (high - low) * _guessed(agent._layers, seen)
     return float(q[process._charged] @ costs[process._charged])
 
 

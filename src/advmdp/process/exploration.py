@@ -224,7 +224,7 @@ class _Search:
                                 total += p
                             elif p != 0.0:
                                 total = np.nan
-                        right = abs(total - 1.0) <= TOLERANCE
+                        right = not isinstance(total, np.ndarray) and abs(total - 1.0) <= TOLERANCE
                     except Exception:
                         right = False
                     if not right:

@@ -188,7 +188,10 @@ class Process:
 
     @cached_property
     def fingerprint(self) -> dict[str, Any]:
-        """What an agent's file is compared with: sizes, range of costs, and a hash of the masks and probabilities."""
+        """What an agent's file is compared with: sizes, range of costs, and hashes.
+
+        One is of masks and probabilities, one of states and actions in their order, as far as their names last.
+        """
         state = hashlib.sha256()
         for mask in self._available:
             state.update(np.packbits(mask).tobytes())
@@ -196,6 +199,10 @@ class Process:
             for matrix in kernel:
                 for part in (matrix.indptr.astype("<i8"), matrix.indices.astype("<i8"), matrix.data.astype("<f8")):
                     state.update(part.tobytes())
+        names = hashlib.sha256()
+        for layer in self._reached:
+            for each, own in zip(layer.states, layer.actions, strict=True):
+                names.update(f"{lasting(each)}: {lasting(own)}\n".encode())
         sizes = [len(layer.states) for layer in self._reached]
         return {
             "layer_sizes": [*sizes, 1],
@@ -204,6 +211,7 @@ class Process:
             "cost_range": list(self.cost_range),
             "shared": self._shared,
             "probabilities": state.hexdigest(),
+            "names": names.hexdigest(),
         }
 
     # --------------------------------------------------------------------- from names to numbers
@@ -333,13 +341,28 @@ class Process:
         )
 
 
+def lasting(thing: Any) -> str:
+    """What stays the same of a state or an action from one run of a program to the next."""
+    if isinstance(thing, Enum):
+        return f"{type(thing).__qualname__}.{thing.name}"
+    if isinstance(thing, np.generic):
+        thing = thing.item()
+    if thing is None or isinstance(thing, (str, bytes, bool, int, float, complex)):
+        return repr(thing)
+    if isinstance(thing, frozenset):
+        return f"{{{', '.join(sorted(map(lasting, thing)))}}}"
+    if isinstance(thing, tuple):
+        return f"({', '.join(map(lasting, thing))})"
+    return type(thing).__qualname__  # its repr may hold an address
+
+
 def _checked_range(given: Any) -> tuple[float, float]:
     try:
         low, high = given
     except (TypeError, ValueError):
         low = high = None
     values = number(low), number(high)
-    if values[0] is None or values[1] is None or not (np.isfinite(values).all() and values[0] < values[1]):  # type: ignore[arg-type]
+    if values[0] is None or values[1] is None or not 0.0 < values[1] - values[0] < np.inf:
         raise InvalidSpecError(f"cost_range is {shown(given)}, should be two finite numbers (low, high), low < high")
     return values[0], values[1]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from advmdp._checks import float_array, integer
 from advmdp._compiled import kernel
@@ -130,14 +130,13 @@ class Predictions:
         learn_losses(settings, pairs, losses, tables, visits, errors)
         return replace(self, tables=tables, visits=visits, errors=errors)
 
-    def with_prior(self, layers: Layers) -> Self:
-        """With the mean of the layer in place of zero where no loss was seen (and some were, in that layer)."""
-        tables, unseen = self.tables.copy(), self.visits == 0.0
+    def with_prior(self, layers: Layers, among: NDArray[np.bool_]) -> Self:
+        """With the mean of the layer in place of zero where no loss was seen, of these pairs alone (flat)."""
+        tables, seen = self.tables.copy(), self.visits > 0.0
         for start, end in itertools.pairwise(layers.pair_offsets):
-            missing = unseen[start:end]
-            if missing.any() and not missing.all():
-                part = tables[:, start:end]
-                part[:, missing] = part[:, ~missing].mean(axis=1, keepdims=True)
+            part, known = tables[:, start:end], (seen & among)[start:end]
+            if known.any():
+                part[:, (~seen & among)[start:end]] = part[:, known].mean(axis=1, keepdims=True)
         return replace(self, tables=tables)
 
     def known(self, rule: int) -> FloatArray:
