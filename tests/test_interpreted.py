@@ -31,6 +31,7 @@ from advmdp.solvers import (
     upper_occupancy,
 )
 from advmdp.solvers.ellipsoid.certify import certify
+from advmdp.solvers.occupancy_bounds import occupancy_intervals
 from tests.solvers.instances import harsh, ordinary
 
 # Small instances, with every entropy that is possible; (family, seed, entropy).
@@ -77,6 +78,8 @@ def answers() -> Iterator[tuple[str, np.ndarray]]:
         policy = occupancy.uniform_policy(confidence_set.layer_sizes, confidence_set.n_actions)
         yield f"upper {family} {seed}", np.concatenate(upper_occupancy(confidence_set, policy))
         yield f"lower {family} {seed}", np.concatenate(lower_occupancy(confidence_set, policy))
+        flat = np.concatenate(policy, axis=None)
+        yield f"forward {family} {seed}", np.concatenate(occupancy_intervals(confidence_set, flat, exact=False))
     world = make_world("grid", height=2, width=2, noise={"slip": 0.1})
     uniform = np.concatenate([np.full(n * world.n_actions, -np.log(n)) for n in world.layer_sizes[:-1]])
     costs = [np.arange(n * world.n_actions).reshape(n, -1) / n for n in world.layer_sizes[:-1]]
