@@ -162,7 +162,7 @@ def _result_parts(results: Results) -> dict[str, Any]:
             f"Of {results.baseline}, first seed. Drawings: the wider an edge, the more probable; the darker a state, "
             "the more often visited. Heat maps: the policy in the last episode, the occupancy measure averaged over "
             "all episodes, and the best fixed policy in hindsight; a block per layer, a row per state, a column per "
-            f"action. At most {PICTURES} of each are on this page."
+            f"action (a cross: unavailable). At most {PICTURES} of each are on this page."
             + "".join(f" {label} cannot be built here, so it is not drawn." for label in results.not_drawn)
         ),
         "scaling": None,
