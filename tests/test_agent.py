@@ -329,6 +329,17 @@ def test_what_was_never_done_is_expected_to_cost_what_was():
     assert agent.explain().expected_cost == pytest.approx(6.0)
 
 
+def test_a_log_that_can_be_read_in_two_ways_is_refused():
+    process = Process(
+        0, lambda step, state: ["go"] if state in (0, 4) else [],
+        [lambda step, state, action: {4: 0.5, (4, "go"): 0.5}], 2, (0, 1),
+    )  # fmt: skip
+    agent = Agent(process, "planner")
+    with pytest.raises(InvalidEpisodeError, match=r"trajectory 0: its last entry .* as well; say a step as a list"):
+        agent.learn_from_logs([[(0, "go"), (4, "go")]])
+    agent.learn_from_logs([[(0, "go"), [4, "go"]]])
+
+
 def test_a_learner_made_for_another_process_is_refused():
     first, second = ({"x": 0.5, "y": 0.5}, {"x": 0.9, "y": 0.1})
     processes = [

@@ -480,6 +480,13 @@ class Agent:
         place = layer.find(entries[-1])
         if place is not None and layer.kinds[place] is Kind.FINAL:
             final = entries.pop()
+            if isinstance(final, tuple) and len(final) in (2, 3):
+                other = layer.find(final[0])
+                if other is not None and layer.position(other, final[1]) is not None:
+                    raise InvalidEpisodeError(
+                        f"{where}: its last entry {shown(final)} is a state that ends and a state with an action as "
+                        "well; say a step as a list [state, action], or leave this trajectory out"
+                    )
         elif len(entries) < process.horizon:
             raise InvalidEpisodeError(
                 f"{where}: has {len(entries)} of {process.horizon} steps; its last entry should be the state in which "
