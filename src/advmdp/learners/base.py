@@ -64,6 +64,11 @@ def _frozen(state: Any) -> Any:
     return state
 
 
+def stacked(episodes: Sequence[CheckedEpisode]) -> tuple[IntArray, IntArray]:
+    """States and actions of n episodes, ``(n, H)`` each."""
+    return np.array([one.states for one in episodes]), np.array([one.actions for one in episodes])
+
+
 class Belief(NamedTuple):
     """What a learner that estimates both expects: see :meth:`Learner._belief`."""
 
@@ -211,13 +216,13 @@ class Learner(ABC):
         why = "it is given the kernels" if known else "it keeps no estimate of the kernel that they could improve"
         raise InvalidEpisodeError(f"learner {self.name!r} cannot use logged transitions: {why}")
 
-    def _observe_played(self, state: Any, episode: CheckedEpisode) -> Any:
-        """The state after an episode that somebody else played, losses and all; here its transitions alone count.
+    def _observe_played(self, state: Any, episodes: Sequence[CheckedEpisode]) -> Any:
+        """The state after episodes that somebody else played, losses and all; here their transitions alone count.
 
-        No loss of it may be weighed by the probability with which the learner would have met it.
+        No loss of them may be weighed by the probability with which the learner would have met it.
         """
         try:
-            return self._observe(state, episode.states[None], episode.actions[None])
+            return self._observe(state, *stacked(episodes))
         except InvalidEpisodeError:  # it has no use for transitions either
             return state
 
@@ -396,10 +401,9 @@ class Learner(ABC):
         with Exclusive(self):
             now = self._now
             self._require_told(now.ledger)
-            watch, state = now.watch, now.state
+            watch, state = now.watch, self._observe_played(now.state, checked)
             for one in checked:
                 watch = watch if watch is None else watch.add(one.states, one.actions)
-                state = self._observe_played(state, one)
             state = state if prior is None else self._with_prior(state, prior)
             logged = now.logged + len(checked)
             self._now = now._replace(state=_frozen(state), watch=watch, logged=logged, last=None)
@@ -502,9 +506,7 @@ class Learner(ABC):
             now = self._now
             self._require_told(now.ledger)
             watch = now.watch
-            observed = self._observe(
-                now.state, np.array([one.states for one in checked]), np.array([one.actions for one in checked])
-            )
+            observed = self._observe(now.state, *stacked(checked))
             if watch is not None:
                 for one in checked:
                     watch = watch.add(one.states, one.actions)

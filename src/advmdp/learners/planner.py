@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -13,7 +14,7 @@ from advmdp.confidence.likelihood import MixtureWeights, TransitionCounts
 from advmdp.confidence.regression import require_shared
 from advmdp.episodes import CheckedEpisode
 from advmdp.layered import FloatArray, IntArray, LinearMixtureModel, TabularModel
-from advmdp.learners.base import Belief, Learner
+from advmdp.learners.base import Belief, Learner, stacked
 from advmdp.learners.options import NoOptions, number, require
 from advmdp.learners.parts.planning import plans
 from advmdp.learners.parts.predictors import Predictions, forgetting, with_losses
@@ -34,6 +35,13 @@ def kernel_estimate(model: TabularModel, shared: bool | None = None) -> KernelEs
     if isinstance(model, LinearMixtureModel) and model.simplex:
         return MixtureWeights.empty(model, shared=shared)
     return TransitionCounts.empty(model)
+
+
+def with_logs(kernel: KernelEstimate, states: IntArray, actions: IntArray) -> KernelEstimate:
+    """The estimate with the transitions of n episodes, arrays ``(n, H)``."""
+    for row, move in zip(states, actions, strict=True):
+        kernel = kernel.add(row, move)
+    return kernel
 
 
 def restored_count(tree: dict[str, Any]) -> int:
@@ -126,13 +134,13 @@ class Planner(Learner):
         return self._planned(kernel, with_losses(state.predictions, episode, self._layers), state.k + 1)
 
     def _observe(self, state: PlannerState, states: IntArray, actions: IntArray) -> PlannerState:
-        kernel = state.kernel
-        for row, move in zip(states, actions, strict=True):
-            kernel = kernel.add(row, move)
-        return self._planned(kernel, state.predictions, state.k)
+        return self._planned(with_logs(state.kernel, states, actions), state.predictions, state.k)
 
-    def _observe_played(self, state: PlannerState, episode: CheckedEpisode) -> PlannerState:
-        return self._learn(state, episode)._replace(k=state.k)
+    def _observe_played(self, state: PlannerState, episodes: Sequence[CheckedEpisode]) -> PlannerState:
+        predictions = state.predictions
+        for episode in episodes:
+            predictions = with_losses(predictions, episode, self._layers)
+        return self._planned(with_logs(state.kernel, *stacked(episodes)), predictions, state.k)
 
     def _with_prior(self, state: PlannerState, among: NDArray[np.bool_]) -> PlannerState:
         return self._planned(state.kernel, state.predictions.with_prior(self._layers, among), state.k)

@@ -13,7 +13,7 @@ from advmdp.confidence import ConfidenceSet
 from advmdp.confidence.likelihood import MixtureWeights
 from advmdp.episodes import CheckedEpisode
 from advmdp.layered import FloatArray, IntArray
-from advmdp.learners.base import Belief, Learner
+from advmdp.learners.base import Belief, Learner, stacked
 from advmdp.learners.options import number, require
 from advmdp.learners.parts.experts import ExpertWeights
 from advmdp.learners.parts.planning import Learning, PlugInLearners, mixed_occupancy, plans
@@ -25,6 +25,7 @@ from advmdp.learners.planner import (
     kernel_estimate,
     restored_count,
     shares_weights,
+    with_logs,
 )
 from advmdp.occupancy import check_policy
 from advmdp.registry import register_learner
@@ -196,15 +197,15 @@ class Portfolio(Learner):
     def _observed(
         self, state: PortfolioState, states: IntArray, actions: IntArray, predictions: Predictions
     ) -> PortfolioState:
-        kernel = state.kernel
-        for row, move in zip(states, actions, strict=True):
-            kernel = kernel.add(row, move)
+        kernel = with_logs(state.kernel, states, actions)
         base = self._safe.observe(state.base, states, actions)
         return self._drawn(state.meta, base, kernel, predictions, state.learners, state.k)
 
-    def _observe_played(self, state: PortfolioState, episode: CheckedEpisode) -> PortfolioState:
-        predictions = with_losses(state.predictions, episode, self._layers)
-        return self._observed(state, episode.states[None], episode.actions[None], predictions)
+    def _observe_played(self, state: PortfolioState, episodes: Sequence[CheckedEpisode]) -> PortfolioState:
+        predictions = state.predictions
+        for episode in episodes:
+            predictions = with_losses(predictions, episode, self._layers)
+        return self._observed(state, *stacked(episodes), predictions)
 
     def _with_prior(self, state: PortfolioState, among: NDArray[np.bool_]) -> PortfolioState:
         predictions = state.predictions.with_prior(self._layers, among)

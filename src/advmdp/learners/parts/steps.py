@@ -65,9 +65,14 @@ class Adaptive:
 Rate = Callable[[int], float] | Adaptive
 
 
-def rate_in_force(rate: Rate, state: Any, k: int) -> float:
-    """eta of episode k."""
-    return rate.span / state.scale if isinstance(rate, Adaptive) else rate(k)
+class RatedStep:
+    """A step with a size that is fixed, a function of k, or adapts."""
+
+    eta: Rate
+
+    def rate(self, state: Any, k: int) -> float:
+        """eta of episode k."""
+        return self.eta.span / state.scale if isinstance(self.eta, Adaptive) else self.eta(k)
 
 
 def first_scale(rate: Rate) -> float:
@@ -151,7 +156,7 @@ def available_only(policy: FloatArray, layers: Layers) -> FloatArray:
 
 
 @dataclass(frozen=True)
-class MirrorDescent(OccupancyStep):
+class MirrorDescent(OccupancyStep, RatedStep):
     """q_{k+1} = argmin over q in Delta(P_{k+1}) of eta_k <q, lhat_k> + D(q || q_k), from the uniform q_1.
 
     D compares occupancies of pairs (s, a), or of triples (s, a, s').  ``eta(k)`` is the step size of episode k, from 0,
@@ -185,10 +190,6 @@ class MirrorDescent(OccupancyStep):
             log_q = logarithm(q + uniform)
         triples = kernels if self.entropy == "triples" else None
         return Descent(log_q, policy_of(log_q, layers), triples, scale=first_scale(self.eta))
-
-    def rate(self, state: Descent, k: int) -> float:
-        """eta of episode k."""
-        return rate_in_force(self.eta, state, k)
 
     def advance(
         self,
@@ -306,7 +307,7 @@ class PolicyDescent(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ConditionalDescent:
+class ConditionalDescent(RatedStep):
     """q_{k+1} = argmin over q in Delta(P_k) of eta <q, lhat_k> + sum q log(pi_q / pi_k), by one backward pass.
 
     P_k is the set that episode k was played with, and u_k computed from: then the rows of the step lie between the
@@ -329,10 +330,6 @@ class ConditionalDescent:
                 "leave; mix the policy with a little of the uniform one"
             )
         return PolicyDescent(policy, logarithm(policy), scale=first_scale(self.eta))
-
-    def rate(self, state: PolicyDescent, k: int) -> float:
-        """eta of episode k."""
-        return rate_in_force(self.eta, state, k)
 
     def project(self, state: PolicyDescent, confidence_set: ConfidenceSet) -> PolicyDescent:
         """The policy stays: it belongs to no set."""
@@ -381,7 +378,7 @@ class ConditionalDescent:
         return PolicyDescent(policy, log_policy, scale=restored_scale(self.eta, tree))
 
 
-class KnownDescent(OccupancyStep):
+class KnownDescent(OccupancyStep, RatedStep):
     """The same over Delta(P) of known kernels, with all that depends on them prepared once.
 
     q_1 is the element of Delta(P) nearest to the measure that is uniform in each layer.  (The occupancy measure of the
@@ -405,10 +402,6 @@ class KnownDescent(OccupancyStep):
         q = layers.flatten(occupancy_measure(self.mdp, layers.split(self.first_policy)))
         log_q = logarithm((1.0 - START_SHARE) * q + START_SHARE * np.exp(first.log_q))
         return Descent(log_q, policy_of(log_q, layers), scale=scale)
-
-    def rate(self, state: Descent, k: int) -> float:
-        """eta of episode k."""
-        return rate_in_force(self.eta, state, k)
 
     def project(self, state: Descent, confidence_set: ConfidenceSet) -> Descent:
         """The set never changes."""
