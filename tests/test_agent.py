@@ -25,21 +25,7 @@ from advmdp import (
     occupancy,
     storage,
 )
-
-HORIZON = 3
-
-
-def actions(step, state):
-    if state == "closed":
-        return []
-    length, _ = state
-    return ["wait"] if length == 0 else ["wait", "serve", ("serve", 2)] if length > 1 else ["wait", "serve"]
-
-
-def calm(step, state, action):
-    length, mood = state
-    served = {"wait": 0, "serve": 1}.get(action, 2)
-    return {(length - served, mood): 0.25, (length - served + 1, mood): 0.75}
+from tests.test_process import HORIZON, actions, calm
 
 
 def busy(step, state, action):
