@@ -38,7 +38,7 @@ def kernel_estimate(model: TabularModel, shared: bool | None = None) -> KernelEs
 
 
 def with_logs(kernel: KernelEstimate, states: IntArray, actions: IntArray) -> KernelEstimate:
-    """The estimate with the transitions of n episodes, arrays ``(n, H)``."""
+    """The estimate with the transitions of n episodes; states and actions have shape ``(n, H)``."""
     for row, move in zip(states, actions, strict=True):
         kernel = kernel.add(row, move)
     return kernel
