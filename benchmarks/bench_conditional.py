@@ -56,7 +56,7 @@ def medians(contestants: dict[str, Callable[[], object]]) -> dict[str, float]:
 
 def known(world) -> dict[str, float]:
     confidence_set = KnownKernels(world.kernels)
-    data, offsets = world.flat_kernels
+    rows = world.rows
     layers = world.layers
     rng = np.random.default_rng(0)
     cost, policy = rng.random(layers.n_pairs), np.empty(layers.n_pairs)
@@ -65,7 +65,7 @@ def known(world) -> dict[str, float]:
     shape = confidence_set.size_array, layers.n_actions
     return medians(
         {
-            "plan": lambda: occupancy.backward_greedy(data, offsets, *shape, cost, policy),
+            "plan": lambda: occupancy.backward_greedy(rows, *shape, cost, policy),
             "pass": lambda: conditional.soft_backward_known(
                 confidence_set.flat_kernels, *shape, confidence_set.flat_reachable, log_reference, cost, memory
             ),

@@ -95,7 +95,7 @@ class Mixture(Portfolio):
         return self._mixed(state._replace(meta=hedge))
 
     def _mixed(self, state):
-        layers, kernel = self._layers, state.kernel.flat_kernel
+        layers, kernel = self._layers, state.kernel.kernel
         own = np.empty((len(state.policies) - 1, layers.n_pairs))
         for q, policy in zip(own, state.policies[1:], strict=True):
             forward(*kernel, layers.size_array, layers.n_actions, policy, q)
@@ -142,7 +142,7 @@ class Experts:
         layers, state, own = self.world.layers, learner._now.state, np.empty_like(q)
         values = []
         for policy in state.policies:
-            forward(*self.world.flat_kernels, layers.size_array, layers.n_actions, policy, own)
+            forward(*self.world.rows, layers.size_array, layers.n_actions, policy, own)
             values.append(own @ losses)
         values = np.array(values)
         meta = state.meta

@@ -95,7 +95,7 @@ def test_an_impossible_transition_is_refused():
     episode = Episode([0, 0, 2, 1], [0, 0, 0, 0], [0.0] * 4)
     check_episode(episode, grid.layers)
     with pytest.raises(InvalidEpisodeError, match="layer 1, state 0, action 0: next state 2 is impossible"):
-        check_episode(episode, grid.layers, grid.model.flat_possible)
+        check_episode(episode, grid.layers, grid.model.possible_rows)
 
 
 def test_what_is_no_episode_is_refused():

@@ -137,7 +137,7 @@ def test_terminal_states_are_kept_apart_and_absorb():
 
 def test_layers_that_are_alike_share_their_memory():
     mdp, _ = LayeredMDP.from_gymnasium(gymnasium.make("FrozenLake-v1"), 200)
-    assert mdp.flat_kernels[0].size < 20 * 16 * 4 * 16
+    assert mdp.rows.values.size < 20 * 16 * 4 * 16
 
 
 def test_the_way_back_survives_a_file(tmp_path):

@@ -276,7 +276,7 @@ def reachable_objects(root):
 def test_a_model_holds_nothing_of_the_truth():
     world = make_world("random-mixture", layer_sizes=(1, 3, 2, 1), dim=2)
     assert world.model.possible is not None  # cached attributes are looked through as well
-    truth = {array.tobytes() for array in (*world.theta, *world.kernels[:-1], world.flat_kernels[0])}
+    truth = {array.tobytes() for array in (*world.theta, *world.kernels[:-1], world.rows.values)}
     held = reachable_objects(world.model)
     assert not any(node is world for node in held)
     assert not any(isinstance(node, np.ndarray) and node.tobytes() in truth for node in held)
@@ -488,10 +488,10 @@ def test_layers_that_share_an_array_share_its_memory(tmp_path):
     middle = np.full((50, 2, 50), 1 / 50)
     kernels = [np.full((1, 2, 50), 1 / 50), *[middle] * 40, np.ones((50, 2, 1))]
     mdp = LayeredMDP(kernels)
-    assert mdp.flat_kernels[0].size < 3 * middle.size
+    assert mdp.rows.values.size < 3 * middle.size
     mdp.save(tmp_path / "shared.npz")
     assert (tmp_path / "shared.npz").stat().st_size < 3 * middle.nbytes
-    assert load_mdp(tmp_path / "shared.npz").flat_kernels[0].size == mdp.flat_kernels[0].size
+    assert load_mdp(tmp_path / "shared.npz").rows.values.size == mdp.rows.values.size
 
 
 def test_a_large_grid_builds_within_one_gibibyte():

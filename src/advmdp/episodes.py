@@ -12,11 +12,14 @@ from numpy.typing import ArrayLike, NDArray
 from advmdp._checks import float_array
 from advmdp._compiled import kernel
 from advmdp.errors import InvalidEpisodeError, InvalidMDPError
-from advmdp.layered import FloatArray, IntArray, LayeredMDP, Layers
+from advmdp.layered import FloatArray, IntArray, LayeredMDP, Layers, Rows
+from advmdp.layered.rows import entry_of, next_state, row_begin, row_end
 from advmdp.occupancy import check_policy
 
-#: Stands for the ``flat_possible`` of a model that rules nothing out.
-_ALL_POSSIBLE = np.empty(0, dtype=np.bool_), np.empty(0, dtype=np.int64)
+#: Stands for the ``possible_rows`` of a model that rules nothing out.
+_ALL_POSSIBLE = Rows(
+    np.empty((0, 3), dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32), np.empty(0, np.bool_)
+)
 #: Stands for the mask of a shape whose actions are all available.
 _ALL_AVAILABLE = np.empty(0, dtype=np.bool_)
 for _empty in (*_ALL_POSSIBLE, _ALL_AVAILABLE):
@@ -120,12 +123,12 @@ class CheckedEpisode(NamedTuple):
 def check_episode(
     episode: Episode,
     layers: Layers,
-    possible: tuple[NDArray[np.bool_], IntArray] | None = None,
+    possible: Rows | None = None,
     full_information: bool = False,
 ) -> CheckedEpisode:
     """Raise InvalidEpisodeError, naming what is wrong and where, unless an episode is possible.
 
-    ``possible`` is the ``flat_possible`` of a model.
+    ``possible`` is the ``possible_rows`` of a model.
     """
     if not isinstance(episode, Episode):
         raise InvalidEpisodeError(f"expected an Episode, got {type(episode).__name__}")
@@ -144,7 +147,7 @@ def check_episode(
     problem = index_pairs(
         states, actions, losses, layers.size_array, layers.pair_offsets, layers.n_actions,
         _ALL_AVAILABLE if layers.available is None else layers.available, pairs,
-        *(_ALL_POSSIBLE if possible is None else possible),
+        _ALL_POSSIBLE if possible is None else possible,
     )  # fmt: skip
     if problem >= 0:
         h, kind = divmod(int(problem), 5)
@@ -275,7 +278,7 @@ def play(
     actions = np.empty(layers.horizon, dtype=np.int64)
     observed = np.empty(layers.horizon)
     simulate(
-        *mdp.flat_kernels,
+        mdp.rows,
         layers.size_array,
         layers.n_actions,
         flat_policy,
@@ -336,8 +339,7 @@ def index_pairs(
     n_actions: int,
     available: NDArray[np.bool_],
     pairs: IntArray,
-    possible: NDArray[np.bool_],
-    offsets: IntArray,
+    possible: Rows,
 ) -> int:
     """Flat indices of the visited pairs; of the first error 5 h + (0 state, 1 action, 2 loss, 3 transition, 4 mask).
 
@@ -359,10 +361,10 @@ def index_pairs(
         pairs[h] = pair_offsets[h] + states[h] * n_actions + actions[h]
         if available.size > 0 and not available[pairs[h]]:
             return 5 * h + 4
-    if possible.size > 0:
+    if possible.values.size > 0:
         for h in range(actions.size - 1):
-            pair = states[h] * n_actions + actions[h]
-            if not possible[offsets[h] + pair * sizes[h + 1] + states[h + 1]]:
+            entry = entry_of(possible, h, states[h] * n_actions + actions[h], sizes[h + 1], states[h + 1])
+            if entry < 0 or not possible.values[entry]:
                 return 5 * h + 3
     return sound
 
@@ -385,8 +387,7 @@ def draw(weights: FloatArray, start: int, count: int, uniform: float) -> int:
 
 @kernel
 def simulate(
-    data: FloatArray,
-    offsets: IntArray,
+    rows: Rows,
     sizes: IntArray,
     n_actions: int,
     policy: FloatArray,
@@ -409,6 +410,8 @@ def simulate(
         observed[h] = losses[here + pair]
         total += observed[h]
         m = sizes[h + 1]
-        state = draw(data, offsets[h] + pair * m, m, uniforms[2 * h + 1])
+        begin = row_begin(rows, h, pair, m)
+        chosen = draw(rows.values, begin, row_end(rows, h, pair, m) - begin, uniforms[2 * h + 1])
+        state = next_state(rows, h, begin, begin + chosen)
         here += sizes[h] * n_actions
     return total

@@ -8,31 +8,37 @@ ragged lists as in the public contract; the compiled passes underneath work on t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from advmdp._checks import float_array
-from advmdp._compiled import allocating_kernel, kernel, sum_kernel
+from advmdp._compiled import allocating_kernel, kernel
 from advmdp.errors import InvalidMDPError
 from advmdp.layered import (
     FloatArray,
     IntArray,
     LayeredMDP,
     Layers,
+    Rows,
     checked_available,
+    flat_rows,
     layer_sizes,
     masked_layers,
 )
+from advmdp.layered.rows import is_sparse, next_state, row_begin, row_end, row_mean, sparse_table
 
 #: Kernels in any form that the functions of this module take.
-Kernels = Sequence[ArrayLike] | LayeredMDP
+Kernels = Sequence[Any] | LayeredMDP
 
 
 def occupancy_measure(kernels: Kernels, policy: Sequence[ArrayLike]) -> list[FloatArray]:
     """Probability that a policy visits each pair, q(s, a), as a list over layers of ``(S_h, A)``.
 
-    ``kernels`` is a list of ``(S_h, A, S_{h+1})`` or the world itself, which spares a copy.
+    ``kernels`` is a list of ``(S_h, A, S_{h+1})``, or of sparse matrices ``(S_h * A, S_{h+1})``, or the world itself,
+    which spares a copy.
 
     Examples
     --------
@@ -41,11 +47,11 @@ def occupancy_measure(kernels: Kernels, policy: Sequence[ArrayLike]) -> list[Flo
     >>> [q.round(3).tolist() for q in occupancy_measure(kernels, policy)]
     [[[0.5, 0.5]], [[0.45, 0.0], [0.0, 0.55]]]
     """
-    layers, data, offsets = _flat(kernels)
+    layers, rows = _flat(kernels)
     flat_policy = layers.flatten(policy, "policy")
     check_policy(layers, flat_policy)
     q = np.empty(layers.n_pairs)
-    forward(data, offsets, layers.size_array, layers.n_actions, flat_policy, q)
+    forward(rows, layers.size_array, layers.n_actions, flat_policy, q)
     return layers.split(q)
 
 
@@ -66,7 +72,7 @@ def policy_of(q: Sequence[ArrayLike], available: Sequence[ArrayLike] | None = No
 
 def expected_loss(kernels: Kernels, policy: Sequence[ArrayLike], losses: Sequence[ArrayLike]) -> float:
     """Expected loss of one episode, <q, l>; ``policy`` and ``losses`` are lists over layers of ``(S_h, A)``."""
-    layers, _, _ = _flat(kernels)
+    layers, _ = _flat(kernels)
     q = layers.flatten(occupancy_measure(kernels, policy))
     return float(q @ _finite(layers, losses))
 
@@ -86,13 +92,13 @@ def best_policy(
     >>> [table.tolist() for table in policy], round(loss, 3)
     ([[[0.0, 1.0]], [[0.0, 1.0], [1.0, 0.0]]], 0.23)
     """
-    layers, data, offsets = _flat(kernels)
+    layers, rows = _flat(kernels)
     if available is not None:
         layers = masked_layers(layers.sizes, layers.n_actions, checked_available(available))
     flat = layers.barred(_finite(layers, losses))
     policy = np.empty(layers.n_pairs)
-    value = backward_greedy(data, offsets, layers.size_array, layers.n_actions, flat, policy)
-    return layers.split(policy), float(value)
+    value = greedy(layers, rows, flat, policy)
+    return layers.split(policy), value
 
 
 def worst_policy(
@@ -147,18 +153,20 @@ def check_policy(layers: Layers, flat: FloatArray, what: str = "policy") -> None
         raise InvalidMDPError(f"{what}, {where}: probabilities {row} should be non-negative and sum to 1")
 
 
-def _flat(kernels: Kernels) -> tuple[Layers, FloatArray, IntArray]:
+def _flat(kernels: Kernels) -> tuple[Layers, Rows]:
     if isinstance(kernels, LayeredMDP):
-        return kernels.layers, *kernels.flat_kernels
-    arrays = [float_array(entry, f"kernels[{h}]", InvalidMDPError) for h, entry in enumerate(kernels)]
-    for h, array in enumerate(arrays):
-        if array.ndim != 3:
-            raise InvalidMDPError(f"kernels[{h}] has shape {array.shape}, should be (S_h, A, S_{{h+1}})")
-    if not arrays:
+        return kernels.layers, kernels.rows
+    tables: list[Any] = []
+    for h, entry in enumerate(kernels):
+        if is_sparse(entry):
+            tables.append(sparse_table(entry, tables[0].shape[1] if tables else entry.shape[0], f"kernels[{h}]"))
+        else:
+            tables.append(float_array(entry, f"kernels[{h}]", InvalidMDPError))
+        if tables[h].ndim != 3:
+            raise InvalidMDPError(f"kernels[{h}] has shape {tables[h].shape}, should be (S_h, A, S_{{h+1}})")
+    if not tables:
         raise InvalidMDPError("kernels is empty, should have one array per layer 0 to H-1")
-    layers = Layers(layer_sizes(arrays, "kernels"), arrays[0].shape[1])
-    offsets = np.concatenate([[0], np.cumsum([a.size for a in arrays[:-1]])]).astype(np.int64)
-    return layers, np.concatenate([a.ravel() for a in arrays]), offsets
+    return Layers(layer_sizes(tables, "kernels"), tables[0].shape[1]), flat_rows(tables)
 
 
 def _finite(layers: Layers, losses: Sequence[ArrayLike]) -> FloatArray:
@@ -169,18 +177,35 @@ def _finite(layers: Layers, losses: Sequence[ArrayLike]) -> FloatArray:
     return flat
 
 
+#: A dense layer with more entries than this is multiplied by BLAS, which uses the memory of all cores.
+LARGE_LAYER = 100_000
+
+
+def greedy(layers: Layers, rows: Rows, losses: FloatArray, policy: FloatArray) -> float:
+    """The best policy for flat losses, into its place, and its value."""
+    sizes, n_actions = layers.sizes, layers.n_actions
+    large = [n * n_actions * m > LARGE_LAYER for n, m in pairwise(sizes)]
+    if not any(large & (rows.places[:, 1] < 0)):
+        return float(backward_greedy(rows, layers.size_array, n_actions, losses, policy))
+    value, n = np.zeros(1), layers.horizon
+    for h in range(layers.horizon - 1, -1, -1):
+        n, m, here = sizes[h], sizes[h + 1], slice(*layers.pair_offsets[h : h + 2])
+        ahead = np.empty(n * n_actions)
+        if large[h] and rows.places[h, 1] < 0:
+            start = rows.places[h, 0]
+            np.matmul(rows.values[start : start + ahead.size * m].reshape(-1, m), value, out=ahead)
+        else:
+            layer_means(rows, h, m, value, ahead)
+        value = np.empty(n)
+        choose(losses[here], ahead, n_actions, value, policy[here])
+    return float(value[0])
+
+
 # ------------------------------------------------------------------------------------ compiled passes
 
 
 @kernel
-def forward(
-    data: FloatArray,
-    offsets: IntArray,
-    sizes: IntArray,
-    n_actions: int,
-    policy: FloatArray,
-    q: FloatArray,
-) -> None:
+def forward(rows: Rows, sizes: IntArray, n_actions: int, policy: FloatArray, q: FloatArray) -> None:
     """q(s_0, a) = pi(a | s_0);  q(s', a') = pi(a' | s') sum_{s, a} q(s, a) P(s' | s, a)."""
     horizon = sizes.size - 1
     for a in range(n_actions):
@@ -195,9 +220,9 @@ def forward(
         for pair in range(n * n_actions):
             mass = q[here + pair]
             if mass > 0.0:
-                row = offsets[h] + pair * m
-                for t in range(m):
-                    q[following + t * n_actions] += mass * data[row + t]
+                begin = row_begin(rows, h, pair, m)
+                for e in range(begin, row_end(rows, h, pair, m)):
+                    q[following + next_state(rows, h, begin, e) * n_actions] += mass * rows.values[e]
         for t in range(m):
             first = following + t * n_actions
             inflow = q[first]
@@ -222,24 +247,28 @@ def condition(log_q: FloatArray, n_actions: int, policy: FloatArray) -> None:
             policy[first + a] /= total
 
 
-@sum_kernel
-def _following(data: FloatArray, row: int, value: FloatArray, m: int) -> float:
-    """sum_{s'} P(s' | s, a) V(s') of the pair whose row begins at ``row``: nearly all of the work, so in any order."""
-    total = 0.0
-    for t in range(m):
-        total += data[row + t] * value[t]
-    return total
+@kernel
+def layer_means(rows: Rows, h: int, width: int, value: FloatArray, ahead: FloatArray) -> None:
+    """sum_{s'} P(s' | s, a) V(s') of all pairs of layer h."""
+    for pair in range(ahead.size):
+        ahead[pair] = row_mean(rows, h, pair, width, value)
+
+
+@kernel
+def choose(losses: FloatArray, ahead: FloatArray, n_actions: int, value: FloatArray, policy: FloatArray) -> None:
+    """V(s) = min_a [ l(s, a) + ahead(s, a) ] of a layer; the minimiser becomes the policy."""
+    for s in range(value.size):
+        best, best_pair = np.inf, s * n_actions
+        for pair in range(s * n_actions, (s + 1) * n_actions):
+            policy[pair] = 0.0
+            if losses[pair] + ahead[pair] < best:
+                best, best_pair = losses[pair] + ahead[pair], pair
+        policy[best_pair] = 1.0
+        value[s] = best
 
 
 @allocating_kernel
-def backward_greedy(
-    data: FloatArray,
-    offsets: IntArray,
-    sizes: IntArray,
-    n_actions: int,
-    losses: FloatArray,
-    policy: FloatArray,
-) -> float:
+def backward_greedy(rows: Rows, sizes: IntArray, n_actions: int, losses: FloatArray, policy: FloatArray) -> float:
     """V(s) = min_a [ l(s, a) + sum_{s'} P(s' | s, a) V(s') ]; the minimiser becomes the policy."""
     horizon = sizes.size - 1
     widest = 1
@@ -255,7 +284,7 @@ def backward_greedy(
             best, best_action = np.inf, 0
             for a in range(n_actions):
                 pair = s * n_actions + a
-                total = losses[here + pair] + _following(data, offsets[h] + pair * m, value, m)
+                total = losses[here + pair] + row_mean(rows, h, pair, m, value)
                 policy[here + pair] = 0.0
                 if total < best:
                     best, best_action = total, a
@@ -266,33 +295,27 @@ def backward_greedy(
     return least
 
 
-@kernel
+@allocating_kernel
 def backward(
-    data: FloatArray,
-    offsets: IntArray,
-    sizes: IntArray,
-    n_actions: int,
-    losses: FloatArray,
-    policy: FloatArray,
-    values: FloatArray,
+    rows: Rows, sizes: IntArray, n_actions: int, losses: FloatArray, policy: FloatArray, values: FloatArray
 ) -> None:
     """Q(s, a) = l(s, a) + sum_{s'} P(s' | s, a) V(s'),  V(s) = sum_a pi(a | s) Q(s, a)."""
     horizon = sizes.size - 1
-    here = following = losses.size
+    value = np.zeros(losses.size // n_actions + 1)
+    here, following = losses.size, value.size - 1
     for h in range(horizon - 1, -1, -1):
         n, m = sizes[h], sizes[h + 1]
         here -= n * n_actions
+        ahead = value[following:]
         for pair in range(n * n_actions):
             values[here + pair] = losses[here + pair]
-        if h < horizon - 1:
-            for t in range(m):
-                first = following + t * n_actions
-                value = 0.0
-                for a in range(n_actions):
-                    value += policy[first + a] * values[first + a]
-                for pair in range(n * n_actions):
-                    values[here + pair] += data[offsets[h] + pair * m + t] * value
-        following = here
+            if h < horizon - 1:
+                values[here + pair] += row_mean(rows, h, pair, m, ahead)
+        following -= n
+        for s in range(n):
+            first = here + s * n_actions
+            for a in range(n_actions):
+                value[following + s] += policy[first + a] * values[first + a]
 
 
 @kernel

@@ -90,7 +90,7 @@ def test_shared_weights_are_learnt(name):
     assert errors[0] < 0.03
     assert errors[0] < errors[1]
     # What layers share is stored once: one array of the queue's middle layers stands for six.
-    assert len(shared.flat_kernel[0]) <= sum(kernel.size for kernel in world.kernels)
+    assert len(shared.kernel.values) <= sum(kernel.size for kernel in world.kernels)
 
 
 def test_a_transition_that_only_a_dropped_kernel_explains():
@@ -165,7 +165,7 @@ def test_counts_are_frequencies(world, rng, prior):
         expected = np.where(visits > 0, (counts[h] + prior / m) / np.maximum(visits + prior, 1e-9), 1.0 / m)
         np.testing.assert_allclose(kernel, expected if h < world.horizon - 1 else 1.0)
     again = TransitionCounts.empty(world.model, prior=prior).from_tree(estimate.tree())
-    np.testing.assert_allclose(again.flat, estimate.flat, rtol=1e-14)
+    np.testing.assert_allclose(again.kernel.values, estimate.kernel.values, rtol=1e-14)
 
 
 def test_counts_respect_what_a_model_rules_out():

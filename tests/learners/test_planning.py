@@ -16,7 +16,7 @@ from tests.strategies import generators, tiny_worlds
 def test_greedy_plans_are_best(world, rng):
     tables = rng.random((3, world.layers.n_pairs))
     tables[0] = 0.0
-    policies = plans(world.layers, world.flat_kernels, tables, np.full(3, np.inf))
+    policies = plans(world.layers, world.rows, tables, np.full(3, np.inf))
     np.testing.assert_allclose(policies[0], 1.0 / world.n_actions)  # ties are shared
     for table, policy in zip(tables, policies, strict=True):
         split = world.layers.split
@@ -29,11 +29,11 @@ def test_soft_plans_minimise_loss_and_entropy(world, rng, rate):
     """<q, l> + (1 / eta) sum q ln(A pi), against other policies."""
     layers = world.layers
     table = rng.standard_normal(layers.n_pairs)
-    policy = plans(layers, world.flat_kernels, table[None], np.array([rate]))[0]
+    policy = plans(layers, world.rows, table[None], np.array([rate]))[0]
     others = [layers.flatten(occupancy.random_policy(world.layer_sizes, world.n_actions, rng)) for _ in range(20)]
     near = [0.99 * policy + 0.01 * other for other in others]
     everyone = np.array([policy, *others, *near])
-    q = np.array([mixed_occupancy(layers, world.flat_kernels, each[None], np.ones(1)) for each in everyone])
+    q = np.array([mixed_occupancy(layers, world.rows, each[None], np.ones(1)) for each in everyone])
     with np.errstate(divide="ignore", invalid="ignore"):
         divergence = np.where(q > 0.0, q * np.log(world.n_actions * everyone), 0.0).sum(axis=1)
     values = q @ table + divergence / rate
@@ -45,7 +45,7 @@ def test_the_occupancy_of_a_draw_is_the_mixture(world, rng):
     policies = [occupancy.random_policy(world.layer_sizes, world.n_actions, rng) for _ in range(3)]
     weights = rng.dirichlet(np.ones(3))
     flat = world.layers.flatten
-    q = mixed_occupancy(world.layers, world.flat_kernels, np.array([flat(policy) for policy in policies]), weights)
+    q = mixed_occupancy(world.layers, world.rows, np.array([flat(policy) for policy in policies]), weights)
     expected = sum(w * flat(occupancy.occupancy_measure(world, p)) for w, p in zip(weights, policies, strict=True))
     np.testing.assert_allclose(q, expected, atol=1e-15)
 

@@ -5,6 +5,10 @@ import pytest
 
 from tests.learners import recorded
 
+# Steps are certified to 1e-6 in log q; where within that an iteration ends depends on how the processor rounds, and a
+# run adds up what its steps leave.  A learner that differs in anything else soon draws other actions.
+TOLERANCE = 1e-5
+
 CELLS = {name: arguments for name, *arguments in recorded.cells()}
 
 
@@ -15,4 +19,4 @@ def before():
 
 @pytest.mark.parametrize("name", CELLS)
 def test_a_run_gives_what_it_gave(name, before):
-    np.testing.assert_allclose(recorded.play(*CELLS[name]), before[name], rtol=0.0, atol=1e-9)
+    np.testing.assert_allclose(recorded.play(*CELLS[name]), before[name], rtol=0.0, atol=TOLERANCE)

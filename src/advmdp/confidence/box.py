@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy
 from itertools import pairwise
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,6 +19,7 @@ from advmdp.confidence.base import (
     reject,
     row_tables,
 )
+from advmdp.layered.rows import like, values_of
 
 
 class BoxSet(ConfidenceSet):
@@ -102,8 +103,12 @@ class BoxSet(ConfidenceSet):
         return True
 
 
-def all_kernels(layer_sizes: Sequence[int], n_actions: int) -> BoxSet:
-    """The set of all kernels: what is known before the first episode."""
+def all_kernels(layer_sizes: Sequence[int], n_actions: int, support: Sequence[Any] | None = None) -> BoxSet:
+    """The set of all kernels, on a support if there is one: what is known before the first episode."""
+    if support is not None:
+        shapes = [values_of(table).shape for table in support]
+        low, high = ([like(t, make(n)) for t, n in zip(support, shapes, strict=True)] for make in (np.zeros, np.ones))
+        return BoxSet(low, high)
     shapes = [(n, n_actions, m) for n, m in pairwise(layer_sizes)]
     return BoxSet([np.zeros(shape) for shape in shapes], [np.ones(shape) for shape in shapes])
 

@@ -13,6 +13,7 @@ from advmdp.confidence.box import BoxSet
 from advmdp.confidence.estimators import EpochCounts
 from advmdp.confidence.l1 import L1Set
 from advmdp.layered import FloatArray, IntArray, Layers
+from advmdp.layered.rows import like, per_entry, values_of
 
 
 @dataclass(frozen=True)
@@ -23,10 +24,12 @@ class VisitCounts:
     """
 
     layers: Layers
+    #: Which transitions are possible, where layers are stored sparse: ``TabularModel.support``.
+    support: tuple[Any, ...] | None = None
 
     def empty(self) -> EpochCounts:
         """Before the first episode."""
-        return EpochCounts.empty(self.layers.sizes, self.layers.n_actions)
+        return EpochCounts.empty(self.layers.sizes, self.layers.n_actions, self.support)
 
     def add(self, data: EpochCounts, states: IntArray, actions: IntArray, logged: bool = False) -> EpochCounts:
         """With one more episode."""
@@ -42,7 +45,7 @@ class VisitCounts:
         tables = []
         for name in ("transitions", "at_epoch"):
             counts = [float_array(table, name, ValueError) for table in tree[name]]
-            if [table.shape for table in counts] != [table.shape for table in empty.transitions]:
+            if [table.shape for table in counts] != [values_of(table).shape for table in empty.transitions]:
                 raise ValueError(f"{name} have shapes {[table.shape for table in counts]}")
             # Nobody has counted further than floating-point numbers do.
             if not all(((table >= 0.0) & (table == np.floor(table)) & (table < 2.0**53)).all() for table in counts):
@@ -51,6 +54,7 @@ class VisitCounts:
         if not all((then <= now).all() for now, then in zip(*tables, strict=True)):
             raise ValueError("an epoch began with more visits than there are now")
         epoch = integer(tree["epoch"], "epoch", 1, ValueError)
+        tables = [tuple(map(like, empty.transitions, values)) for values in tables]
         return EpochCounts(tables[0], tables[1], epoch, integer(tree["logged"], "logged", 0, ValueError))
 
 
@@ -72,17 +76,18 @@ class BernsteinBoxes:
         if self.episodes is None:
             # For all numbers N of visits at once, failure zeta / (N (N + 1)) each, and N is at most that of episodes.
             # That at the beginning of the epoch, like the frequencies: a set does not change before the next one.
-            k = float(counts.at_epoch[0].sum()) if counts.at_epoch else 1.0
+            k = float(values_of(counts.at_epoch[0]).sum()) if counts.at_epoch else 1.0
             K = 2.0 * max(1.0, k) ** 2
         else:
             K = float(self.episodes + counts.logged)
         lower, upper = [], []
         for frequency, visits in counts.frequencies():
-            width = self.scale * radii.bernstein(frequency, visits, K, S, A, self.zeta)
+            rows, seen = values_of(frequency), per_entry(frequency, visits)
+            width = self.scale * radii.bernstein(rows, seen, K, S, A, self.zeta)
             # Nothing is known of a pair that was never visited, however small the scale: all distributions.
-            width = np.where(visits[..., None] > 0.0, width, 1.0)
-            lower.append(frequency - width)
-            upper.append(frequency + width)
+            width = np.where(seen > 0.0, width, 1.0)
+            lower.append(like(frequency, rows - width))
+            upper.append(like(frequency, rows + width))
         last = np.ones((self.layers.sizes[-2], self.layers.n_actions, 1))
         return BoxSet([*lower, last], [*upper, last])
 
@@ -100,7 +105,8 @@ class L1Balls:
         """Centres and radii of all layers; every distribution where a pair was never visited."""
         (S, A), K = self.layers.counted[:2], self.episodes + counts.logged
         centres, widths = [], []
-        for frequency, visits in counts.frequencies():
+        for table, visits in counts.frequencies():
+            frequency = np.asarray(table)  # balls are over all next states
             seen = visits > 0.0
             radius = self.scale * radii.weissman(visits, frequency.shape[2], K, S, A, self.zeta)
             centres.append(np.where(seen[..., None], frequency, 1.0 / frequency.shape[2]))

@@ -15,8 +15,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from advmdp._compiled import allocating_kernel, kernel
-from advmdp.layered import LinearMixtureModel
+from advmdp._compiled import allocating_kernel, inner_kernel, kernel
+from advmdp.layered import LinearMixtureModel, Rows, SparseRows
+from advmdp.layered.rows import entry_of, like, next_state, per_entry, row_begin, row_end, sums_of, values_of
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -91,7 +92,7 @@ class AllNextStates(RidgeSums):
         """The sums with one more episode: states and actions of shape (H,); the estimate in force is not needed."""
         moments, targets = self.moments.copy(), self.targets.copy()
         layers = model.layers
-        add_all(*model.flat_features, layers.size_array, layers.n_actions, states, actions, moments, targets)
+        add_all(model.feature_rows, layers.size_array, layers.n_actions, states, actions, moments, targets)
         return type(self)(moments, targets)
 
 
@@ -142,7 +143,7 @@ class OneNextState(RidgeSums):
         moments, targets = self.moments.copy(), self.targets.copy()
         layers = model.layers
         add_imaginary(
-            *model.flat_features, layers.size_array, layers.n_actions, states, actions, estimate.inverse_grams,
+            model.feature_rows, layers.size_array, layers.n_actions, states, actions, estimate.inverse_grams,
             moments, targets,
         )  # fmt: skip
         return type(self)(moments, targets)
@@ -171,10 +172,10 @@ class EpochCounts:
     use, that N is at least half of the visits, is about widths (``docs/learners/uob-reps.md``).
     """
 
-    #: Transitions seen, per layer 0..H-2 ``(S_h, A, S_{h+1})``.
-    transitions: tuple[FloatArray, ...]
+    #: Transitions seen, per layer 0..H-2 ``(S_h, A, S_{h+1})``, or on the supports of sparse layers.
+    transitions: tuple[Any, ...]
     #: The same at the beginning of the current epoch.
-    at_epoch: tuple[FloatArray, ...]
+    at_epoch: tuple[Any, ...]
     epoch: int = 1
     #: How many of the episodes were read in logs.
     logged: int = 0
@@ -185,9 +186,12 @@ class EpochCounts:
         return self.epoch
 
     @classmethod
-    def empty(cls, layer_sizes: Sequence[int], n_actions: int) -> Self:
-        """Before the first episode."""
-        zeros = tuple(np.zeros((n, n_actions, m)) for n, m in itertools.pairwise(layer_sizes[:-1]))
+    def empty(cls, layer_sizes: Sequence[int], n_actions: int, support: Sequence[Any] | None = None) -> Self:
+        """Before the first episode; ``support`` says which transitions are possible, where layers are sparse."""
+        if support is None:
+            zeros = tuple(np.zeros((n, n_actions, m)) for n, m in itertools.pairwise(layer_sizes[:-1]))
+        else:
+            zeros = tuple(like(table, np.zeros(values_of(table).shape)) for table in support[:-1])
         return cls(zeros, zeros)
 
     def add(self, states: IntArray, actions: IntArray, logged: bool = False) -> Self:
@@ -195,29 +199,33 @@ class EpochCounts:
         transitions = []
         doubled = False
         for h, (now, then) in enumerate(zip(self.transitions, self.at_epoch, strict=True)):
-            s, a = states[h], actions[h]
-            counts = now.copy()
-            counts[s, a, states[h + 1]] += 1.0
+            pair, values = (int(states[h]), int(actions[h])), values_of(now).copy()
+            if isinstance(now, SparseRows):
+                begin, end = now.pointers[pair[0] * now.shape[1] + pair[1] :][:2]
+                values[begin + np.searchsorted(now.nexts[begin:end], states[h + 1])] += 1.0
+            else:
+                values[(*pair, states[h + 1])] += 1.0
+            counts = like(now, values)
             transitions.append(counts)
-            doubled = doubled or bool(counts[s, a].sum() >= max(1.0, 2.0 * then[s, a].sum()))
+            doubled = doubled or bool(counts[pair].sum() >= max(1.0, 2.0 * then[pair].sum()))
         counted = replace(self, transitions=tuple(transitions), logged=self.logged + logged)
         if not doubled:
             return counted
         return replace(counted, at_epoch=counted.transitions, epoch=self.epoch + 1)
 
-    def frequencies(self) -> list[tuple[FloatArray, FloatArray]]:
+    def frequencies(self) -> list[tuple[Any, FloatArray]]:
         """(empirical kernel, visits) per layer, at the beginning of the epoch; zero where never visited."""
         pairs = []
         for counts in self.at_epoch:
-            visits = counts.sum(axis=2)
-            pairs.append((counts / np.maximum(1.0, visits)[..., None], visits))
+            visits = sums_of(counts)
+            pairs.append((like(counts, values_of(counts) / per_entry(counts, np.maximum(1.0, visits))), visits))
         return pairs
 
     def tree(self) -> dict[str, Any]:
         """For a checkpoint."""
         return {
-            "transitions": list(self.transitions),
-            "at_epoch": list(self.at_epoch),
+            "transitions": [values_of(table) for table in self.transitions],
+            "at_epoch": [values_of(table) for table in self.at_epoch],
             "epoch": self.epoch,
             "logged": self.logged,
         }
@@ -269,8 +277,7 @@ def ridge(
 
 @kernel
 def add_all(
-    features: FloatArray,
-    starts: IntArray,
+    features: Rows,
     sizes: IntArray,
     n_actions: int,
     states: IntArray,
@@ -281,21 +288,21 @@ def add_all(
     """moments += sum_{s'} phi phi', targets += phi of the next state, in all layers but the last."""
     layers, dim = targets.shape
     for h in range(layers):
-        size = sizes[h + 1] * dim
-        first = starts[h] + (states[h] * n_actions + actions[h]) * size
-        rows = features[first : first + size].reshape(sizes[h + 1], dim)  # phi(. | s, a) of the visited pair
-        for t in range(rows.shape[0]):
+        pair, m = states[h] * n_actions + actions[h], sizes[h + 1]
+        rows = features.values  # phi(. | s, a) of the visited pair is a part of it
+        for e in range(row_begin(features, h, pair, m), row_end(features, h, pair, m)):
             for i in range(dim):
                 for j in range(dim):
-                    moments[h, i, j] += rows[t, i] * rows[t, j]
-        for i in range(dim):
-            targets[h, i] += rows[states[h + 1], i]
+                    moments[h, i, j] += rows[e, i] * rows[e, j]
+        entry = entry_of(features, h, pair, m, states[h + 1])
+        if entry >= 0:  # elsewhere features are zero
+            for i in range(dim):
+                targets[h, i] += rows[entry, i]
 
 
-@allocating_kernel
+@kernel
 def add_imaginary(
-    features: FloatArray,
-    starts: IntArray,
+    features: Rows,
     sizes: IntArray,
     n_actions: int,
     states: IntArray,
@@ -307,22 +314,29 @@ def add_imaginary(
     """The same for the one next state whose feature is longest in the inverse Gram matrix."""
     layers, dim = targets.shape
     for h in range(layers):
-        size = sizes[h + 1] * dim
-        first = starts[h] + (states[h] * n_actions + actions[h]) * size
-        rows = features[first : first + size].reshape(sizes[h + 1], dim)  # phi(. | s, a) of the visited pair
-        lengths = np.zeros(rows.shape[0])
+        pair, m = states[h] * n_actions + actions[h], sizes[h + 1]
+        rows = features.values  # phi(. | s, a) of the visited pair is a part of it
+        begin = row_begin(features, h, pair, m)
+        end = row_end(features, h, pair, m)
         longest = 0.0
-        for t in range(rows.shape[0]):
-            for i in range(dim):
-                for j in range(dim):
-                    lengths[t] += rows[t, i] * inverse_grams[h, i, j] * rows[t, j]
-            longest = max(longest, lengths[t])
-        imaginary = 0
+        for e in range(begin, end):
+            longest = max(longest, squared_length(rows[e], inverse_grams[h]))
+        imaginary = begin
         # The first of those that are longest but for rounding, which differs between processors.
-        while lengths[imaginary] < (1.0 - 1e-9) * longest:
+        while squared_length(rows[imaginary], inverse_grams[h]) < (1.0 - 1e-9) * longest:
             imaginary += 1
         for i in range(dim):
             for j in range(dim):
                 moments[h, i, j] += rows[imaginary, i] * rows[imaginary, j]
-            if states[h + 1] == imaginary:
+            if states[h + 1] == next_state(features, h, begin, imaginary):
                 targets[h, i] += rows[imaginary, i]
+
+
+@inner_kernel
+def squared_length(x: FloatArray, inverse_gram: FloatArray) -> float:
+    """|x|^2 in the inverse Gram matrix."""
+    total = 0.0
+    for i in range(x.size):
+        for j in range(x.size):
+            total += x[i] * inverse_gram[i, j] * x[j]
+    return total

@@ -14,9 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advmdp._checks import float_array, integer
-from advmdp._compiled import allocating_kernel, kernel
+from advmdp._compiled import allocating_kernel, inner_kernel, kernel
 from advmdp.errors import InvalidSpecError
-from advmdp.layered import FloatArray, IntArray, Layers, LinearMixtureModel, TabularModel
+from advmdp.layered import FloatArray, IntArray, Layers, LinearMixtureModel, Rows, SparseRows, TabularModel
+from advmdp.layered.rows import dense_rows, entry_of, own_values, row_begin, row_end
+from advmdp.layered.shape import read_only
 
 #: The log-likelihood of an estimate is within this of the largest, if the steps of one update suffice (they do but for
 #: data that changes everything at once; the next update goes on).
@@ -31,68 +33,55 @@ BISECTIONS = 25
 DECIMALS = 13
 
 
-class Rows(NamedTuple):
-    """The distinct vectors of base probabilities P_j(s' | s, a), j < d, of a model, in groups that share weights.
+class BaseRows(NamedTuple):
+    """Base probabilities P_j(s' | s, a), j < d, of a model, and the distinct vectors among them, in groups of layers.
 
     Layers with the same weights form a group: all of them, or each by itself.
     """
 
+    #: The base probabilities ``(E, d)``, on the supports of the model.
+    rows: Rows
     #: The vectors, ``(R, d)``, those of a group together, none of them zero.
     vectors: FloatArray
     #: Where the vectors of each group begin, and R.
     groups: IntArray
-    #: The vector of every transition (s, a, s') of layers 0..H-2, -1 where all base kernels rule it out.
+    #: Which vector of its group every entry of ``rows`` is, -1 where all base kernels rule the transition out.
     numbers: IntArray
-    #: Where the transitions of each layer begin in ``numbers``.
-    starts: IntArray
-    #: Base probabilities of all layers of an estimated kernel, ``(T, d)``; what layers share is there once.
-    entries: FloatArray
-    #: Where each group's part of ``entries`` begins, and where the last layer does.
+    #: The estimated kernel, without its probabilities, and their parts: see ``layered.rows.own_values``.
+    kernel: Rows
     parts: IntArray
-    #: Where the kernel of each layer begins, 0..H-1.
-    offsets: IntArray
 
 
-def distinct_rows(model: LinearMixtureModel, shared: bool) -> Rows:
+def base_rows(model: LinearMixtureModel, shared: bool) -> BaseRows:
     """What :class:`MixtureWeights` needs to know of a model, worked out once."""
-    features, horizon, dim = model.features, model.horizon, model.dim
+    rows, horizon, dim = model.feature_rows, model.horizon, model.dim
+    starts = rows.places[:, 0]
+    ends = {
+        start: min((s for s in starts.tolist() if s > start), default=len(rows.values)) for start in starts.tolist()
+    }
     # Features are base kernels divided by a number per layer; the kernels sum to one over next states.
-    tables = {id(f): (f / f[0, 0, :, 0].sum()).reshape(-1, dim) for f in features[:-1]}
-    members = [list(range(horizon - 1))] if shared else [[h] for h in range(horizon - 1)]
-    vectors, entries = [np.empty((0, dim))], [np.empty((0, dim))]
-    groups, parts, offsets = [0], [0], np.zeros(horizon, dtype=np.int64)
-    starts, numbers = np.zeros(horizon - 1, dtype=np.int64), []
-    placed = 0
-    for layers in members:
-        # Each distinct array of the group once.
-        first: dict[int, int] = {}
-        for h in layers:
-            first.setdefault(id(features[h]), h)
-        stacked = np.concatenate([tables[id(features[h])] for h in first.values()] or [np.empty((0, dim))])
-        rounded = stacked.round(DECIMALS)
-        possible = rounded.any(axis=1)
-        found, inverse = np.unique(rounded[possible], axis=0, return_inverse=True)
-        numbered = np.full(len(stacked), -1, dtype=np.int64)
-        numbered[possible] = groups[-1] + inverse.ravel()
-        begin = {}
-        size = 0
-        for key, h in first.items():
-            begin[key] = size
-            size += len(tables[id(features[h])])
-        for h in layers:
-            starts[h] = placed + begin[id(features[h])]
-            offsets[h] = parts[-1] + begin[id(features[h])]
-        numbers.append(numbered)
-        placed += size
-        vectors.append(found)
-        entries.append(stacked)
-        groups.append(groups[-1] + len(found))
-        parts.append(parts[-1] + len(stacked))
-    offsets[-1] = parts[-1]
-    return Rows(
-        np.concatenate(vectors), np.array(groups), np.concatenate(numbers or [np.empty(0, dtype=np.int64)]), starts,
-        np.concatenate(entries), np.array(parts), offsets,
-    )  # fmt: skip
+    values = rows.values.copy()
+    for start, features in {int(starts[h]): model.features[h] for h in range(horizon - 1)}.items():
+        values[start : ends[start]] /= features[0, 0][:, 0].sum()
+    numbers = np.full(len(values), -1, dtype=np.int64)
+    vectors, groups = [np.empty((0, dim))], [0]
+    known: dict[tuple[int, ...], FloatArray] = {}
+    for layers in [list(range(horizon - 1))] if shared else [[h] for h in range(horizon - 1)]:
+        # Each distinct table of the group once.
+        tables = tuple(dict.fromkeys(starts[layers].tolist()))
+        if tables not in known:
+            entries = np.concatenate(
+                [np.arange(start, ends[start]) for start in tables] or [np.empty(0, dtype=np.int64)]
+            )
+            rounded = values[entries].round(DECIMALS)
+            possible = rounded.any(axis=1)
+            known[tables], inverse = np.unique(rounded[possible], axis=0, return_inverse=True)
+            numbers[entries[possible]] = inverse.ravel()
+        vectors.append(known[tables])
+        groups.append(groups[-1] + len(known[tables]))
+    slots = [0] * (horizon - 1) if shared else list(range(horizon - 1))
+    kernel, parts = own_values(rows, model.layers, [*slots, -1])
+    return BaseRows(rows.with_values(values), np.concatenate(vectors), np.array(groups), numbers, kernel, parts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +99,7 @@ class MixtureWeights:
     """
 
     layers: Layers
-    rows: Rows
+    rows: BaseRows
     #: Imaginary transitions that each base kernel alone explains: keeps weights inside; 0 is maximum likelihood.
     prior: float
     #: The vectors seen (their numbers, increasing), and how often.
@@ -135,7 +124,7 @@ class MixtureWeights:
             raise InvalidSpecError(f"prior is {prior!r}, should be a number >= 0")
         if shared is None:
             shared = bool(getattr(model, "shared", False))
-        rows = distinct_rows(model, shared)
+        rows = base_rows(model, shared)
         groups = len(rows.groups) - 1
         return cls(
             model.layers, rows, float(prior), np.empty(0, dtype=np.int64), np.empty(0),
@@ -149,12 +138,13 @@ class MixtureWeights:
 
     def add(self, states: IntArray, actions: IntArray) -> Self:
         """The estimate with one more episode: states and actions of shape (H,)."""
-        steps = len(self.rows.starts)
+        steps = self.layers.horizon - 1
         seen, counts = np.empty(self.seen.size + steps, dtype=np.int64), np.empty(self.seen.size + steps)
         sizes, n_actions = self.layers.size_array, self.layers.n_actions
         size, unexplained = add_rows(
-            self.rows.numbers, self.rows.starts, sizes, n_actions, states, actions, self.seen, self.counts, seen, counts
-        )
+            self.rows.rows, self.rows.numbers, self.rows.groups, sizes, n_actions, states, actions, self.seen,
+            self.counts, seen, counts,
+        )  # fmt: skip
         return self._fitted(seen[:size], counts[:size], self.unexplained + unexplained)
 
     def _fitted(self, seen: IntArray, counts: FloatArray, unexplained: int) -> Self:
@@ -163,18 +153,17 @@ class MixtureWeights:
         return replace(self, seen=seen, counts=counts, weights=weights, gaps=gaps, unexplained=unexplained)
 
     @cached_property
-    def flat_kernel(self) -> tuple[FloatArray, IntArray]:
-        """The estimated kernels in one vector, and where each layer's begins: what compiled code works on."""
+    def kernel(self) -> Rows:
+        """The estimated kernels, for compiled code."""
         rows = self.rows
-        last = self.layers.sizes[-2] * self.layers.n_actions
-        flat = np.empty(len(rows.entries) + last)
-        mix(rows.entries, rows.parts, self.weights, flat)
+        flat = np.empty(int(rows.parts[-1, 2:].sum()))
+        mix(rows.rows.values, rows.parts, self.weights, flat)
         flat.flags.writeable = False
-        return flat, rows.offsets
+        return rows.kernel.with_values(flat)
 
-    def kernels(self) -> list[FloatArray]:
-        """The estimated kernels, a list over layers of ``(S_h, A, S_{h+1})``."""
-        return split_kernel(self.layers, *self.flat_kernel)
+    def kernels(self) -> list[Any]:
+        """The estimated kernels, a list over layers of ``(S_h, A, S_{h+1})``, or of rows on their supports."""
+        return split_kernel(self.layers, self.kernel)
 
     def tree(self) -> dict[str, Any]:
         """For a checkpoint."""
@@ -214,12 +203,11 @@ class TransitionCounts:
     """
 
     layers: Layers
-    offsets: IntArray
     prior: float
     #: Transitions seen, flat.
     counts: FloatArray
-    #: The estimated kernels, flat.
-    flat: FloatArray
+    #: The estimated kernels.
+    kernel: Rows
     #: Next states that are possible, flat; empty where all are.
     possible: NDArray[np.bool_]
 
@@ -228,37 +216,29 @@ class TransitionCounts:
         """Before the first episode: every possible next state is as likely as any other."""
         if not 0.0 <= prior < np.inf:
             raise InvalidSpecError(f"prior is {prior!r}, should be a number >= 0")
-        layers = model.layers
-        sizes = np.array(layers.sizes[:-1]) * layers.n_actions * np.array(layers.sizes[1:])
-        offsets = np.concatenate([[0], np.cumsum(sizes[:-1])]).astype(np.int64)
-        masks = model.possible
-        possible = np.empty(0, dtype=bool) if masks is None else np.concatenate([mask.ravel() for mask in masks])
-        flat = np.empty(int(sizes.sum()))
-        for h in range(layers.horizon):
-            shape = (layers.sizes[h] * layers.n_actions, layers.sizes[h + 1])
-            mask = np.ones(shape) if masks is None else masks[h].reshape(shape).astype(np.float64)
-            flat[offsets[h] : offsets[h] + mask.size] = (
-                mask / np.maximum(mask.sum(axis=1, keepdims=True), 1.0)
-            ).ravel()
-        return cls(layers, offsets, float(prior), np.zeros(flat.size), flat, possible)
+        layers, given = model.layers, model.possible_rows
+        rows, parts = own_values(given or dense_rows(layers), layers, range(layers.horizon))
+        size = int(parts[-1, 2:].sum())
+        possible = np.empty(0, dtype=bool)
+        if given is not None:
+            possible = np.concatenate([given.values[start : start + count] for _, start, _, count in parts.tolist()])
+        counts, flat = np.zeros(size), np.empty(size)
+        every = np.ones(size, dtype=bool) if given is None else possible
+        even_rows(rows, layers.size_array, layers.n_actions, every, flat)
+        return cls(layers, float(prior), counts, rows.with_values(read_only(flat)), possible)
 
     def add(self, states: IntArray, actions: IntArray) -> Self:
         """The counts with one more episode: states and actions of shape (H,)."""
-        counts, flat = self.counts.copy(), self.flat.copy()
+        counts, flat = self.counts.copy(), self.kernel.values.copy()
         count_transitions(
-            self.offsets, self.layers.size_array, self.layers.n_actions, states, actions, self.prior, self.possible,
+            self.kernel, self.layers.size_array, self.layers.n_actions, states, actions, self.prior, self.possible,
             counts, flat,
         )  # fmt: skip
-        return replace(self, counts=counts, flat=flat)
+        return replace(self, counts=counts, kernel=self.kernel.with_values(read_only(flat)))
 
-    @property
-    def flat_kernel(self) -> tuple[FloatArray, IntArray]:
-        """The estimated kernels in one vector, and where each layer's begins."""
-        return self.flat, self.offsets
-
-    def kernels(self) -> list[FloatArray]:
-        """The estimated kernels, a list over layers of ``(S_h, A, S_{h+1})``."""
-        return split_kernel(self.layers, *self.flat_kernel)
+    def kernels(self) -> list[Any]:
+        """The estimated kernels, a list over layers of ``(S_h, A, S_{h+1})``, or of rows on their supports."""
+        return split_kernel(self.layers, self.kernel)
 
     def tree(self) -> dict[str, Any]:
         """For a checkpoint."""
@@ -273,21 +253,24 @@ class TransitionCounts:
             raise ValueError("counts should be integers")
         if self.possible.size and counts[~self.possible].any():
             raise ValueError("transitions were counted that the model rules out")
-        flat = self.flat.copy()
-        for h in range(self.layers.horizon - 1):
-            m = self.layers.sizes[h + 1]
-            part = slice(self.offsets[h], self.offsets[h] + self.layers.sizes[h] * self.layers.n_actions * m)
-            seen, rows = counts[part].reshape(-1, m), flat[part].reshape(-1, m)
-            total = seen.sum(axis=1, keepdims=True)
-            known = total[:, 0] > 0.0
-            rows[known] = ((seen + self.prior * rows) / np.maximum(total + self.prior, 1.0))[known]
-        return replace(self, counts=np.array(counts), flat=flat)
+        flat = self.kernel.values.copy()
+        renew_rows(self.kernel, self.layers.size_array, self.layers.n_actions, counts, self.prior, flat)
+        return replace(self, counts=np.array(counts), kernel=self.kernel.with_values(read_only(flat)))
 
 
-def split_kernel(layers: Layers, flat: FloatArray, offsets: IntArray) -> list[FloatArray]:
-    """Flat kernels as a list over layers of ``(S_h, A, S_{h+1})`` views."""
-    shapes = [(layers.sizes[h], layers.n_actions, layers.sizes[h + 1]) for h in range(layers.horizon)]
-    return [flat[start : start + n * a * m].reshape(n, a, m) for start, (n, a, m) in zip(offsets, shapes, strict=True)]
+def split_kernel(layers: Layers, rows: Rows) -> list[Any]:
+    """Flat kernels as a list over layers of ``(S_h, A, S_{h+1})`` views, or of rows on their supports."""
+    tables: list[Any] = []
+    for h, (start, first, shift) in enumerate(rows.places.tolist()):
+        shape = layers.sizes[h], layers.n_actions, layers.sizes[h + 1]
+        if first < 0:
+            tables.append(rows.values[start : start + shape[0] * shape[1] * shape[2]].reshape(shape))
+        else:
+            pointers = rows.at[first : first + shape[0] * shape[1] + 1] - start
+            here = slice(start, start + int(pointers[-1]))
+            nexts = rows.nexts[here.start - shift : here.stop - shift]
+            tables.append(SparseRows(pointers, nexts, rows.values[here], shape))
+    return tables
 
 
 # --------------------------------------------------------------------------------------- intervals
@@ -357,8 +340,9 @@ def _likeliest(rows: FloatArray, counts: FloatArray) -> tuple[FloatArray, float,
 
 @kernel
 def add_rows(
+    rows: Rows,
     numbers: IntArray,
-    starts: IntArray,
+    groups: IntArray,
     sizes: IntArray,
     n_actions: int,
     states: IntArray,
@@ -374,8 +358,8 @@ def add_rows(
         new_seen[i] = seen[i]
         new_counts[i] = counts[i]
     unexplained = 0
-    for h in range(starts.size):
-        number = numbers[starts[h] + (states[h] * n_actions + actions[h]) * sizes[h + 1] + states[h + 1]]
+    for h in range(sizes.size - 2):
+        number = vector_of(rows, numbers, groups, sizes, n_actions, states, actions, h)
         if number < 0:
             unexplained += 1
             continue
@@ -395,6 +379,25 @@ def add_rows(
             size += 1
         new_counts[low] += 1.0
     return size, unexplained
+
+
+@inner_kernel
+def vector_of(
+    rows: Rows,
+    numbers: IntArray,
+    groups: IntArray,
+    sizes: IntArray,
+    n_actions: int,
+    states: IntArray,
+    actions: IntArray,
+    h: int,
+) -> int:
+    """The number of the vector of the transition from layer h, or -1."""
+    entry = entry_of(rows, h, states[h] * n_actions + actions[h], sizes[h + 1], states[h + 1])
+    if entry < 0 or numbers[entry] < 0:
+        return -1
+    number = groups[min(h, groups.size - 2)] + numbers[entry]
+    return int(number)
 
 
 @allocating_kernel
@@ -562,19 +565,50 @@ def fit(
 def mix(entries: FloatArray, parts: IntArray, weights: FloatArray, flat: FloatArray) -> None:
     """Base probabilities times the weights of their group; ones in the last layer."""
     dim = weights.shape[1]
-    for group in range(parts.size - 1):
-        for i in range(parts[group], parts[group + 1]):
-            total = 0.0
-            for j in range(dim):
-                total += entries[i, j] * weights[group, j]
+    for part in range(parts.shape[0]):
+        group = parts[part, 0]
+        shift = parts[part, 1] - parts[part, 2]
+        for i in range(parts[part, 2], parts[part, 2] + parts[part, 3]):
+            total = 1.0
+            if group >= 0:
+                total = 0.0
+                for j in range(dim):
+                    total += entries[shift + i, j] * weights[group, j]
             flat[i] = total
-    for i in range(entries.shape[0], flat.size):
-        flat[i] = 1.0
+
+
+@kernel
+def even_rows(rows: Rows, sizes: IntArray, n_actions: int, possible: NDArray[np.bool_], flat: FloatArray) -> None:
+    """Every possible next state of a pair as likely as any other."""
+    for h in range(sizes.size - 1):
+        for pair in range(sizes[h] * n_actions):
+            begin = row_begin(rows, h, pair, sizes[h + 1])
+            end = row_end(rows, h, pair, sizes[h + 1])
+            options = 0.0
+            for e in range(begin, end):
+                options += 1.0 if possible[e] else 0.0
+            for e in range(begin, end):
+                flat[e] = 1.0 / max(options, 1.0) if possible[e] else 0.0
+
+
+@kernel
+def renew_rows(rows: Rows, sizes: IntArray, n_actions: int, counts: FloatArray, prior: float, flat: FloatArray) -> None:
+    """The rows of all pairs that were visited, from the even ones."""
+    for h in range(sizes.size - 2):
+        for pair in range(sizes[h] * n_actions):
+            begin = row_begin(rows, h, pair, sizes[h + 1])
+            end = row_end(rows, h, pair, sizes[h + 1])
+            total = 0.0
+            for e in range(begin, end):
+                total += counts[e]
+            if total > 0.0:
+                for e in range(begin, end):
+                    flat[e] = (counts[e] + prior * flat[e]) / (total + prior)
 
 
 @kernel
 def count_transitions(
-    offsets: IntArray,
+    rows: Rows,
     sizes: IntArray,
     n_actions: int,
     states: IntArray,
@@ -585,14 +619,15 @@ def count_transitions(
     flat: FloatArray,
 ) -> None:
     """Count an episode, and renew the rows of the pairs that it visited."""
-    for h in range(offsets.size - 1):
-        m = sizes[h + 1]
-        first = offsets[h] + (states[h] * n_actions + actions[h]) * m
-        counts[first + states[h + 1]] += 1.0
+    for h in range(sizes.size - 2):
+        m, pair = sizes[h + 1], states[h] * n_actions + actions[h]
+        counts[entry_of(rows, h, pair, m, states[h + 1])] += 1.0
+        begin = row_begin(rows, h, pair, m)
+        end = row_end(rows, h, pair, m)
         total, options = 0.0, 0.0
-        for t in range(m):
-            total += counts[first + t]
-            options += 1.0 if possible.size == 0 or possible[first + t] else 0.0
-        for t in range(m):
-            allowed = 1.0 if possible.size == 0 or possible[first + t] else 0.0
-            flat[first + t] = (counts[first + t] + prior * allowed / options) / (total + prior)
+        for e in range(begin, end):
+            total += counts[e]
+            options += 1.0 if possible.size == 0 or possible[e] else 0.0
+        for e in range(begin, end):
+            allowed = 1.0 if possible.size == 0 or possible[e] else 0.0
+            flat[e] = (counts[e] + prior * allowed / options) / (total + prior)

@@ -15,10 +15,10 @@ import numpy as np
 
 from advmdp._checks import float_array, integer
 from advmdp._compiled import allocating_kernel, kernel
-from advmdp.confidence.likelihood import MAX_STEPS, MixtureWeights, fit
+from advmdp.confidence.likelihood import MAX_STEPS, MixtureWeights, fit, vector_of
 from advmdp.confidence.regression import Geometry, MixtureSets
 from advmdp.errors import InvalidSpecError
-from advmdp.layered import FloatArray, IntArray, LinearMixtureModel
+from advmdp.layered import FloatArray, IntArray, LinearMixtureModel, Rows
 
 #: Imaginary transitions per base kernel that keep the forecaster's weights inside the simplex.
 PRIOR = 0.5
@@ -71,8 +71,8 @@ class Likelihood:
         likeliest = self.likeliest.add(states, actions)
         log_forecast, forecaster = self.log_forecast.copy(), self.forecaster.copy()
         foresee(
-            rows.numbers, rows.starts, layers.size_array, layers.n_actions, states, actions, rows.vectors, forecaster,
-            log_forecast,
+            rows.rows, rows.numbers, rows.groups, layers.size_array, layers.n_actions, states, actions, rows.vectors,
+            forecaster, log_forecast,
         )  # fmt: skip
         gaps, counts = np.empty(len(forecaster)), likeliest.counts
         fit(rows.vectors, rows.groups, likeliest.seen, counts, PRIOR, FORECAST_TOLERANCE, MAX_STEPS, forecaster, gaps)
@@ -127,7 +127,7 @@ class LikelihoodRatio:
         likeliest = MixtureWeights.empty(model, shared=self.shared, prior=0.0)
         groups = len(likeliest.weights)
         # Features are base kernels divided by a number per layer; the kernels sum to one over next states.
-        sums = np.array([table[0, 0, :, 0].sum() for table in model.features[:-1]])
+        sums = np.array([table[0, 0][:, 0].sum() for table in model.features[:-1]])
         if self.shared:
             sums = np.append(model.scales[:-1] * sums, 1.0)[:1]
         confidence = log(max(1, groups) / self.zeta)
@@ -188,8 +188,9 @@ def likelihood_ratio(
 
 @kernel
 def foresee(
+    rows: Rows,
     numbers: IntArray,
-    starts: IntArray,
+    groups: IntArray,
     sizes: IntArray,
     n_actions: int,
     states: IntArray,
@@ -199,8 +200,8 @@ def foresee(
     log_forecast: FloatArray,
 ) -> None:
     """log_forecast += log <a, w> for the transitions of an episode, but for those that no mixture explains."""
-    for h in range(starts.size):
-        number = numbers[starts[h] + (states[h] * n_actions + actions[h]) * sizes[h + 1] + states[h + 1]]
+    for h in range(sizes.size - 2):
+        number = vector_of(rows, numbers, groups, sizes, n_actions, states, actions, h)
         if number >= 0:
             group = min(h, weights.shape[0] - 1)
             p = 0.0

@@ -32,7 +32,8 @@ from numpy.typing import NDArray
 
 from advmdp._checks import float_array, integer
 from advmdp.errors import InvalidSpecError
-from advmdp.layered import LinearMixtureModel
+from advmdp.layered import LinearMixtureModel, SparseRows
+from advmdp.layered.rows import like, sums_of, values_of
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -169,11 +170,11 @@ class MixtureEvidence:
         for g, layers in enumerate(self.null.groups):
             parameter, excess = counted._fit(g)
             # A row that is free has one of two prior probabilities; log of the mean over them, at the end.
-            priors = 0.5, 1.0 / (sum(len(self.null.rows(h)) for h in layers) + 1)
+            priors = 0.5, 1.0 / (sum(self.null.pairs(h) for h in layers) + 1)
             totals = np.zeros(2)
             for h in layers:
                 pairs, rows, counts = counted._seen(h)
-                likelihood = np.zeros(self.null.possible(h).shape[0])
+                likelihood = np.zeros(self.null.pairs(h))
                 np.add.at(likelihood, pairs, counts * np.log(np.maximum(rows @ parameter, 0.0) + SLACK))
                 free, mixture = counted._forecasters(h)
                 by_prior = [np.logaddexp(np.log(prior) + free, np.log1p(-prior) + mixture) for prior in priors]
@@ -189,7 +190,7 @@ class MixtureEvidence:
         from scipy.special import gammaln
 
         pairs, _, counts = self._seen(h)
-        width = self.null.possible(h).sum(axis=1)
+        width = self.null.widths(h)
         totals = np.bincount(pairs, counts, width.size)
         # Krichevsky and Trofimov: the Dirichlet(1/2) probability of the sequence, which its counts determine.
         free = gammaln(width / 2.0) - gammaln(totals + width / 2.0)
@@ -206,22 +207,22 @@ class MixtureEvidence:
         numbers = [self.triples]
         for h in range(self.null.tested):
             pairs, nexts = states[:, h] * layers.n_actions + actions[:, h], states[:, h + 1]
-            visited, which = np.unique(pairs, return_inverse=True)
-            table = self._forecasts(h, visited)
-            np.add.at(forecast, layers.pair_offsets[h] + pairs, np.log(table[which, nexts]))
+            np.add.at(forecast, layers.pair_offsets[h] + pairs, np.log(self._forecasts(h, pairs, nexts)))
             numbers.append(self.null.first_triple[h] + pairs * layers.sizes[h + 1] + nexts)
         triples, which = np.unique(np.concatenate(numbers), return_inverse=True)
         counts = np.bincount(which[self.triples.size :], minlength=triples.size)
         counts[which[: self.triples.size]] += self.counts
         return replace(self, waiting=(), triples=triples, counts=counts, forecast=forecast)
 
-    def _forecasts(self, h: int, pairs: IntArray) -> FloatArray:
-        """The forecaster's mixture at some pairs of layer h: rows over next states that sum to one."""
+    def _forecasts(self, h: int, pairs: IntArray, nexts: IntArray) -> FloatArray:
+        """What the forecaster gave to transitions of layer h: its mixture, made to sum to one row by row."""
         g = self.null.group_of(h)
         parameter = self.null.families[g].centre if self.fitted is None else self.fitted[g]
-        probabilities = np.maximum(self.null.rows(h)[pairs] @ parameter, LEAST_FORECAST)
-        rows = np.where(self.null.possible(h)[pairs], probabilities, 0.0)
-        return np.asarray(rows / rows.sum(axis=1, keepdims=True), dtype=np.float64)
+        visited, which = np.unique(pairs, return_inverse=True)
+        rows, features = self.null.entries(h, visited)
+        totals = np.bincount(rows, np.maximum(features @ parameter, LEAST_FORECAST), visited.size)
+        given = np.maximum(self.null.features(h, pairs, nexts) @ parameter, LEAST_FORECAST)
+        return np.asarray(given / totals[which], dtype=np.float64)
 
     # ---------------------------------------------------------------------------- denominator
 
@@ -230,7 +231,7 @@ class MixtureEvidence:
         begin, end = self.null.first_triple[h : h + 2]
         first, last = np.searchsorted(self.triples, [begin, end])
         pairs, nexts = np.divmod(self.triples[first:last] - begin, self.null.model.layer_sizes[h + 1])
-        return pairs, self.null.rows(h)[pairs, nexts], self.counts[first:last]
+        return pairs, self.null.features(h, pairs, nexts), self.counts[first:last]
 
     def _seen_by(self, g: int) -> tuple[FloatArray, FloatArray]:
         """Features and counts of the distinct transitions of a group of layers."""
@@ -315,16 +316,47 @@ class Null:
         """The group of layer h."""
         return 0 if self.shared else h
 
-    def rows(self, h: int) -> FloatArray:
-        """Features of layer h, shape (pairs, next states, d); with shared weights in the units of the weights."""
-        features = self.model.features[h]
-        rows = features.reshape(-1, *features.shape[2:])
-        return rows * self.model.scales[h] if self.shared else rows
+    def pairs(self, h: int) -> int:
+        """Pairs of layer h."""
+        return self.model.layer_sizes[h] * self.model.n_actions
 
-    def possible(self, h: int) -> NDArray[np.bool_]:
-        """Which transitions of layer h can happen, shape (pairs, next states)."""
-        masks, shape = self.model.possible, self.rows(h).shape[:2]
-        return np.ones(shape, dtype=bool) if masks is None else masks[h].reshape(shape)
+    def rows(self, h: int) -> Any:
+        """Features of layer h ``(S_h, A, S_{h+1}, d)``; with shared weights in the units of the weights."""
+        features = self.model.features[h]
+        return like(features, values_of(features) * self.model.scales[h]) if self.shared else features
+
+    def entries(self, h: int, pairs: IntArray) -> tuple[IntArray, FloatArray]:
+        """The possible transitions of some pairs of layer h: which of the pairs ``(E,)``, and features ``(E, d)``."""
+        table, masks = self.model.features[h], self.model.possible
+        scale = self.model.scales[h] if self.shared else 1.0
+        if isinstance(table, SparseRows):
+            lengths = np.diff(table.pointers)[pairs]
+            which = np.repeat(np.arange(pairs.size), lengths)
+            within = np.arange(which.size) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+            return which, table.values[table.pointers[pairs][which] + within] * scale
+        rows = table.reshape(-1, *table.shape[2:])[pairs]
+        mask = np.ones(rows.shape[:2], dtype=bool) if masks is None else masks[h].reshape(-1, rows.shape[1])[pairs]
+        return np.nonzero(mask)[0], rows[mask] * scale
+
+    def features(self, h: int, pairs: IntArray, nexts: IntArray) -> FloatArray:
+        """Features of transitions of layer h, ``(n, d)``."""
+        table = self.model.features[h]
+        scale = self.model.scales[h] if self.shared else 1.0
+        if not isinstance(table, SparseRows):
+            found: FloatArray = table.reshape(-1, *table.shape[2:])[pairs, nexts] * scale
+            return found
+        width = table.shape[2]
+        keys, wanted = table.pairs * width + table.nexts, pairs * width + nexts
+        place = np.minimum(np.searchsorted(keys, wanted), keys.size - 1)
+        return np.where((keys[place] == wanted)[:, None], table.values[place], 0.0) * scale
+
+    def widths(self, h: int) -> IntArray:
+        """How many next states each pair of layer h can have, ``(pairs,)``."""
+        table, masks = self.model.features[h], self.model.possible
+        if masks is None:
+            return np.full(self.pairs(h), table.shape[2])
+        found: IntArray = sums_of(masks[h]).ravel().astype(np.int64)
+        return found
 
     @cached_property
     def families(self) -> list[_Family]:
@@ -345,10 +377,10 @@ class _Family:
     norm bound B is left out: a larger family can only make the supremum larger, and the test more careful.
     """
 
-    def __init__(self, features: list[FloatArray], simplex: bool) -> None:
-        dim = features[0].shape[2]
-        sums = np.concatenate([table.sum(axis=1) for table in features])
-        rows = np.eye(dim) if simplex else np.concatenate([table.reshape(-1, dim) for table in features])
+    def __init__(self, features: list[Any], simplex: bool) -> None:
+        dim = features[0].shape[3]
+        sums = np.concatenate([sums_of(table).reshape(-1, dim) for table in features])
+        rows = np.eye(dim) if simplex else np.concatenate([values_of(table).reshape(-1, dim) for table in features])
         rows = rows[(rows != 0.0).any(axis=1)]
         # Coordinates in which some row changes; the others are never seen.
         _, values, directions = np.linalg.svd(rows, full_matrices=False)

@@ -146,10 +146,12 @@ def bernstein(
     """Half-widths around empirical frequencies (UOB-REPS), shape of ``frequency`` (..., next states).
 
     2 sqrt(p log(K S A / delta) / max(1, N - 1)) + 14 log(K S A / delta) / (3 max(1, N - 1)); ``visits`` is N, without
-    the last axis.
+    the last axis, or one for each frequency.
     """
     confidence = log(episodes * n_states * n_actions / failure)
-    denominator = np.maximum(1.0, visits - 1.0)[..., None]
+    denominator = np.maximum(1.0, visits - 1.0)
+    if visits.ndim < frequency.ndim:
+        denominator = denominator[..., None]
     return 2.0 * np.sqrt(frequency * confidence / denominator) + 14.0 * confidence / (3.0 * denominator)
 
 

@@ -16,6 +16,7 @@ from advmdp.confidence.ellipsoid import EllipsoidSet
 from advmdp.confidence.estimators import AllNextStates, OneNextState, RidgeEstimate, RidgeSums, SharedNextStates
 from advmdp.errors import InvalidSpecError
 from advmdp.layered import FloatArray, IntArray, LinearMixtureModel
+from advmdp.layered.rows import like, values_of
 
 Geometry = Literal["ellipsoid", "box"]
 Radius = Literal["paper", "paper-uniform", "determinant", "joint", "likelihood"]
@@ -135,12 +136,13 @@ class MixtureSets:
         lower, upper = [], []
         for h, radius in enumerate(radii):
             features = self.model.features[h]
-            rows = features.reshape(-1, features.shape[3])
+            values = values_of(features)
+            rows = values.reshape(-1, values.shape[-1])
             scaled = rows @ np.linalg.inv(np.linalg.cholesky(grams[h])).T
-            width = radius * np.sqrt(np.einsum("rd,rd->r", scaled, scaled)).reshape(features.shape[:3])
-            centre = features @ centres[h]
-            lower.append(centre - width)
-            upper.append(centre + width)
+            width = radius * np.sqrt(np.einsum("rd,rd->r", scaled, scaled)).reshape(values.shape[:-1])
+            centre = values @ centres[h]
+            lower.append(like(features, centre - width))
+            upper.append(like(features, centre + width))
         last = np.ones((self.model.layer_sizes[-2], self.model.n_actions, 1))
         return BoxSet([*lower, last], [*upper, last])
 

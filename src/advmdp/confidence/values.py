@@ -16,7 +16,8 @@ from advmdp._compiled import allocating_kernel, kernel
 from advmdp.confidence import radii
 from advmdp.confidence.estimators import RidgeEstimate, ValueTargets
 from advmdp.confidence.regression import checked_sums
-from advmdp.layered import FloatArray, IntArray, LinearMixtureModel
+from advmdp.layered import FloatArray, IntArray, LinearMixtureModel, Rows
+from advmdp.layered.rows import like, next_state, row_begin, row_end, sums_of, values_of
 
 #: In place of a policy: V(s) = min_a Q(s, a).
 GREEDY = np.empty(0)
@@ -66,7 +67,7 @@ class OptimisticValues:
         layers, estimate = self.model.layers, data.estimate
         values = np.empty(layers.n_pairs)
         optimistic_backward(
-            *self.model.flat_features, layers.size_array, layers.n_actions, estimate.centres, estimate.inverse_grams,
+            self.model.feature_rows, layers.size_array, layers.n_actions, estimate.centres, estimate.inverse_grams,
             beta, losses, policy, values,
         )  # fmt: skip
         return values
@@ -81,7 +82,7 @@ class OptimisticValues:
         layers = self.model.layers
         regressors, targets = np.zeros((layers.horizon - 1, self.model.dim)), np.empty(layers.horizon - 1)
         value_targets(
-            *self.model.flat_features, layers.size_array, layers.n_actions, states, actions, policy,
+            self.model.feature_rows, layers.size_array, layers.n_actions, states, actions, policy,
             values, power, regressors, targets,
         )  # fmt: skip
         return regressors, targets
@@ -99,15 +100,15 @@ def largest_feature(problem: LinearMixtureModel) -> float:
     """
     largest = 0.0
     for features in problem.features[:-1]:
-        above, below = features.clip(min=0.0).sum(axis=2), features.clip(max=0.0).sum(axis=2)
+        values = values_of(features)
+        above, below = (sums_of(like(features, part)) for part in (values.clip(min=0.0), values.clip(max=0.0)))
         largest = max(largest, float(np.linalg.norm(np.maximum(above, -below), axis=2).max()))
     return largest
 
 
 @allocating_kernel
 def optimistic_backward(
-    features: FloatArray,
-    offsets: IntArray,
+    features: Rows,
     sizes: IntArray,
     n_actions: int,
     centres: FloatArray,
@@ -135,11 +136,11 @@ def optimistic_backward(
                 ahead = 0.0
                 if h < horizon - 1:
                     feature[:] = 0.0
-                    row = offsets[h] + (s * n_actions + a) * m * dim
-                    for t in range(m):
-                        value = state_values[following + t]
+                    begin = row_begin(features, h, s * n_actions + a, m)
+                    for e in range(begin, row_end(features, h, s * n_actions + a, m)):
+                        value = state_values[following + next_state(features, h, begin, e)]
                         for j in range(dim):
-                            feature[j] += value * features[row + t * dim + j]
+                            feature[j] += value * features.values[e, j]
                     square = 0.0
                     for i in range(dim):
                         ahead += feature[i] * centres[h, i]
@@ -158,8 +159,7 @@ def optimistic_backward(
 
 @kernel
 def value_targets(
-    features: FloatArray,
-    offsets: IntArray,
+    features: Rows,
     sizes: IntArray,
     n_actions: int,
     states: IntArray,
@@ -175,14 +175,16 @@ def value_targets(
     pair = 0
     for h in range(targets.size):
         pair += sizes[h] * n_actions
-        row = offsets[h] + (states[h] * n_actions + actions[h]) * sizes[h + 1] * dim
-        for t in range(sizes[h + 1]):
+        row = states[h] * n_actions + actions[h]
+        begin = row_begin(features, h, row, sizes[h + 1])
+        for e in range(begin, row_end(features, h, row, sizes[h + 1])):
+            t = next_state(features, h, begin, e)
             value = 0.0
             for i in range(pair + t * n_actions, pair + (t + 1) * n_actions):
                 if policy[i] > 0.0:  # of an unavailable action the value may be infinite
                     value += policy[i] * values[i]
             value = value**power
             for j in range(dim):
-                regressors[h, j] += value * features[row + t * dim + j]
+                regressors[h, j] += value * features.values[e, j]
             if t == states[h + 1]:
                 targets[h] = value

@@ -14,8 +14,8 @@ from advmdp._checks import integer, numbers
 from advmdp._compiled import allocating_kernel
 from advmdp._summation import CompensatedSum
 from advmdp.errors import InvalidSpecError
-from advmdp.layered import FloatArray, IntArray, LayeredMDP
-from advmdp.occupancy import backward_greedy, best_policy, occupancy_measure
+from advmdp.layered import FloatArray, IntArray, LayeredMDP, Rows
+from advmdp.occupancy import backward_greedy, best_policy, greedy, occupancy_measure
 
 #: What a run may be compared with: the best policy of each episode, or a number of switches.
 Comparator = Literal["per-episode"] | int
@@ -63,9 +63,7 @@ class DynamicRegret:
         """One more episode: how many were played, its losses, and the sum of all so far (and perhaps more, behind)."""
         layers = self._mdp.layers
         if "per-episode" in self.comparators:
-            value = backward_greedy(
-                *self._mdp.flat_kernels, layers.size_array, layers.n_actions, layers.barred(losses), self._scratch
-            )  # fmt: skip
+            value = greedy(layers, self._mdp.rows, layers.barred(losses), self._scratch)
             self._best.add(np.array([value]))
             if played == self._logged[len(self._best_at_rows)]:
                 self._best_at_rows.append(float(self._best.value[0]))
@@ -91,7 +89,7 @@ class DynamicRegret:
         layers, segments = self._mdp.layers, len(self.grid) - 1
         values = np.full((segments + 1, segments + 1), np.inf)
         segment_values(
-            *self._mdp.flat_kernels, layers.size_array, layers.n_actions, self._prefix,
+            self._mdp.rows, layers.size_array, layers.n_actions, self._prefix,
             layers.barred(np.zeros(layers.n_pairs)), values,
         )  # fmt: skip
         # least[j]: the least loss of the first j segments; each round allows one more switch.
@@ -145,8 +143,7 @@ class DynamicRegret:
 
 @allocating_kernel
 def segment_values(
-    data: FloatArray,
-    offsets: IntArray,
+    rows: Rows,
     sizes: IntArray,
     n_actions: int,
     prefix: FloatArray,
@@ -163,4 +160,4 @@ def segment_values(
         for j in range(i + 1, prefix.shape[0]):
             for pair in range(losses.size):
                 losses[pair] = prefix[j, pair] - prefix[i, pair] + barrier[pair]
-            values[i, j] = backward_greedy(data, offsets, sizes, n_actions, losses, policy)
+            values[i, j] = backward_greedy(rows, sizes, n_actions, losses, policy)

@@ -216,7 +216,7 @@ class Run:
         started, processor_started = time.perf_counter(), time.process_time()
         mdp, learner, adversary, watch = self.mdp, self.learner, self.adversary, self.watch
         layers = mdp.layers
-        data, offsets = mdp.flat_kernels
+        rows = mdp.rows
         sizes, n_actions, horizon = layers.size_array, layers.n_actions, layers.horizon
         rng, sums, occupancies, q = self._rng, self._sums, self._occupancies, self._q
         policy: FloatArray | None = None
@@ -225,7 +225,7 @@ class Run:
             flat_policy = learner.flat_policy
             if flat_policy is not policy:
                 check_policy(layers, flat_policy)
-                forward(data, offsets, sizes, n_actions, flat_policy, q)
+                forward(rows, sizes, n_actions, flat_policy, q)
                 # Only what cannot be changed in place may be recognised by its identity later.
                 policy = None if flat_policy.flags.writeable else flat_policy
                 self._flat_policy = flat_policy
@@ -234,8 +234,7 @@ class Run:
             actions = np.empty(horizon, dtype=np.int64)
             observed = np.empty(horizon)
             total = simulate(
-                data,
-                offsets,
+                rows,
                 sizes,
                 n_actions,
                 self._flat_policy,

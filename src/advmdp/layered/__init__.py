@@ -9,6 +9,7 @@ in one flat vector, of which the list entries are views (see :class:`Layers`).
 from advmdp.layered.mdps import LayeredMDP, LinearMixtureMDP
 from advmdp.layered.models import LinearMixtureModel, TabularModel
 from advmdp.layered.persistence import load_mdp, problem_from_tree, problem_tree
+from advmdp.layered.rows import Rows, SparseRows, Table, flat_rows
 from advmdp.layered.shape import BoolArray, FloatArray, IntArray, Layers, logarithm
 from advmdp.layered.validation import TOLERANCE, checked_available, layer_sizes, masked_layers, with_copied_rows
 
@@ -21,8 +22,12 @@ __all__ = [
     "Layers",
     "LinearMixtureMDP",
     "LinearMixtureModel",
+    "Rows",
+    "SparseRows",
+    "Table",
     "TabularModel",
     "checked_available",
+    "flat_rows",
     "layer_sizes",
     "load_mdp",
     "logarithm",

@@ -8,14 +8,15 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from advmdp import _gymnasium, storage
 from advmdp._checks import float_array
 from advmdp.errors import InvalidMDPError
 from advmdp.layered.mixtures import stack_kernels
-from advmdp.layered.models import LinearMixtureModel, TabularModel, mask_tree
-from advmdp.layered.shape import BoolArray, FloatArray, IntArray, Layers, flatten_shared
+from advmdp.layered.models import LinearMixtureModel, TabularModel, mask_tree, tables_tree
+from advmdp.layered.rows import Rows, SparseRows, Table, flat_rows, row_tables
+from advmdp.layered.shape import BoolArray, FloatArray, Layers
 from advmdp.layered.validation import (
     TOLERANCE,
     check_one_mixture,
@@ -23,6 +24,7 @@ from advmdp.layered.validation import (
     checked_kernels,
     checked_parameter,
     masked_layers,
+    possible_transitions,
     probability_rows,
 )
 from advmdp.scene import Scene
@@ -37,7 +39,8 @@ class LayeredMDP:
         List over layers 0..H-1 of arrays ``(S_h, A, S_{h+1})`` of next-state probabilities.  Rows must sum
         to one within 1e-9; what is left of the error is normalised away.  The same array object may stand in
         several layers: it is checked and stored once.
-        A layer may also be a sparse matrix of SciPy, ``(S_h * A, S_{h+1})``, rows ordered by state, then action.
+        A layer may also be a sparse matrix of SciPy, ``(S_h * A, S_{h+1})``, rows ordered by state, then action.  It
+        is stored so if it is large, and tabular learners are then told which transitions are possible.
     available
         Which actions a state has: a list over layers 0..H-1 of arrays ``(S_h, A)`` of bool, at least one True per
         state; by default all.  Rows of unavailable actions are ignored, and hold what the first available one does.
@@ -59,29 +62,28 @@ class LayeredMDP:
         layers, checked = checked_kernels(kernels, masks)
         if n_actions is not None and n_actions != layers.n_actions:
             raise InvalidMDPError(f"n_actions is {n_actions}, but kernels have {layers.n_actions} actions")
-        self._adopt(TabularModel(layers.sizes, layers.n_actions, masks), checked, scene)
+        support = None
+        if any(isinstance(table, SparseRows) for table in checked):
+            support = [possible_transitions(table) for table in checked]
+        self._adopt(TabularModel(layers.sizes, layers.n_actions, masks, support), checked, scene)
         self._layers = layers
 
-    def _adopt(self, model: TabularModel, kernels: Sequence[FloatArray], scene: Scene | None) -> None:
+    def _adopt(self, model: TabularModel, kernels: Sequence[Table], scene: Scene | None) -> None:
         self._model, self._layers = model, model.layers
         self._scene = Scene() if scene is None else scene
         self._scene.check(model.layer_sizes, model.n_actions)
-        self._kernel_buffer, self._kernel_offsets = flatten_shared(kernels)
-        views = {
-            id(array): self._kernel_buffer[start : start + array.size].reshape(array.shape)
-            for array, start in zip(kernels, self._kernel_offsets, strict=True)
-        }
-        self._kernels = tuple(views[id(array)] for array in kernels)
+        self._rows = flat_rows(kernels)
+        self._kernels = row_tables(self._rows, kernels)
 
     @property
-    def kernels(self) -> tuple[FloatArray, ...]:
-        """P, one read-only array ``(S_h, A, S_{h+1})`` per layer."""
+    def kernels(self) -> tuple[Any, ...]:
+        """P, per layer a read-only array ``(S_h, A, S_{h+1})``, or rows on their supports where a layer is sparse."""
         return self._kernels
 
     @property
-    def flat_kernels(self) -> tuple[FloatArray, IntArray]:
-        """All kernels in one vector, and where each layer's begins: what compiled code works on."""
-        return self._kernel_buffer, self._kernel_offsets
+    def rows(self) -> Rows:
+        """All kernels for compiled code."""
+        return self._rows
 
     @property
     def model(self) -> TabularModel:
@@ -124,15 +126,15 @@ class LayeredMDP:
         return self._model.n_actions
 
     @cached_property
-    def possible(self) -> tuple[NDArray[np.bool_], ...]:
-        """Transitions of positive probability, per layer ``(S_h, A, S_{h+1})``."""
-        masks = {id(array): array > 0.0 for array in self._kernels}
+    def possible(self) -> tuple[Any, ...]:
+        """Transitions of positive probability, per layer ``(S_h, A, S_{h+1})`` of bool."""
+        masks = {id(array): possible_transitions(array) for array in self._kernels}
         return tuple(masks[id(array)] for array in self._kernels)
 
     @cached_property
-    def flat_possible(self) -> tuple[NDArray[np.bool_], IntArray]:
-        """:attr:`possible` in one vector, and where each layer's part begins."""
-        return flatten_shared(self.possible)
+    def possible_rows(self) -> Rows:
+        """:attr:`possible` for compiled code."""
+        return flat_rows(self.possible)
 
     def restricted(self, available: Sequence[ArrayLike]) -> LayeredMDP:
         """The same world with these of its actions only: a list over layers of ``(S_h, A)`` of bool."""
@@ -146,7 +148,11 @@ class LayeredMDP:
         storage.write(path, "mdp", {"class": type(self).__name__, **self._tree()})
 
     def _tree(self) -> dict[str, Any]:
-        return {"kernels": list(self._kernels), "available": mask_tree(self._layers), "scene": self._scene.tree()}
+        return {
+            "kernels": tables_tree(self._kernels),
+            "available": mask_tree(self._layers),
+            "scene": self._scene.tree(),
+        }
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(layer_sizes={self.layer_sizes}, n_actions={self.n_actions})"
@@ -236,8 +242,8 @@ class LinearMixtureMDP(LayeredMDP):
         if shared:
             check_one_mixture([vector / c for vector, c in zip(parameters[:-1], model.scales[:-1], strict=True)])
         self._theta = tuple(parameters)
-        kernels: list[FloatArray] = []
-        built: dict[tuple[int, bytes], FloatArray] = {}
+        kernels: list[Table] = []
+        built: dict[tuple[int, bytes], Table] = {}
         for h, (array, vector) in enumerate(zip(model.features, parameters, strict=True)):
             key = (id(array), vector.tobytes())
             if h == model.horizon - 1:
@@ -245,7 +251,8 @@ class LinearMixtureMDP(LayeredMDP):
             elif key in built:
                 kernels.append(built[key])
             else:
-                built[key] = probability_rows(array @ vector, h, "the kernel <features, theta>", TOLERANCE)
+                mixed = array.with_values(array.values @ vector) if isinstance(array, SparseRows) else array @ vector
+                built[key] = probability_rows(mixed, h, "the kernel <features, theta>", TOLERANCE)
                 kernels.append(built[key])
         self._adopt(model, kernels, scene)
 
@@ -256,8 +263,8 @@ class LinearMixtureMDP(LayeredMDP):
         return self._model
 
     @property
-    def features(self) -> tuple[FloatArray, ...]:
-        """phi, one read-only array ``(S_h, A, S_{h+1}, d)`` per layer."""
+    def features(self) -> tuple[Any, ...]:
+        """phi, per layer a read-only array ``(S_h, A, S_{h+1}, d)``, or rows on their supports."""
         return self.model.features
 
     @property

@@ -7,13 +7,14 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from advmdp._checks import integer
 from advmdp.errors import InvalidMDPError
 from advmdp.layered.mixtures import stack_kernels
+from advmdp.layered.rows import Rows, SparseRows, flat_rows
 from advmdp.layered.sampling import sampled_kernels
-from advmdp.layered.shape import BoolArray, FloatArray, IntArray, Layers, distinct, flatten_shared
+from advmdp.layered.shape import BoolArray, Layers, distinct
 from advmdp.layered.validation import (
     check_common_sum,
     check_feasible,
@@ -25,6 +26,7 @@ from advmdp.layered.validation import (
     frozen_arrays,
     layer_sizes,
     masked_layers,
+    possible_transitions,
 )
 from advmdp.seeding import Stream, sequence
 
@@ -33,14 +35,23 @@ class TabularModel:
     """What a tabular learner may know: the layers and the actions, nothing of the dynamics.
 
     ``available`` says which actions a state has: a list over layers 0..H-1 of arrays ``(S_h, A)`` of bool, at least one
-    True per state; by default all.  No learner takes an unavailable action.
+    True per state; by default all.  No learner takes an unavailable action.  ``support`` says which transitions are
+    possible, where that is known: a list over layers of sparse rows, as large worlds have them.
     """
 
     def __init__(
-        self, layer_sizes: Sequence[int], n_actions: int, available: Sequence[ArrayLike] | None = None
+        self,
+        layer_sizes: Sequence[int],
+        n_actions: int,
+        available: Sequence[ArrayLike] | None = None,
+        support: Sequence[Any] | None = None,
     ) -> None:
         sizes = tuple(layer_sizes) if isinstance(layer_sizes, Iterable) else layer_sizes
-        self._layers = masked_layers(sizes, n_actions, checked_available(available))
+        if support is not None:
+            flags = {id(table): possible_transitions(table) for table in support}
+            support = tuple(flags[id(table)] for table in support)
+        self._layers = masked_layers(sizes, n_actions, checked_available(available), support)
+        self._support = support
 
     @property
     def layers(self) -> Layers:
@@ -78,25 +89,35 @@ class TabularModel:
         return self
 
     @property
-    def possible(self) -> tuple[NDArray[np.bool_], ...] | None:
-        """Transitions that can happen, per layer ``(S_h, A, S_{h+1})``; ``None`` where all can.
+    def possible(self) -> tuple[Any, ...] | None:
+        """Transitions that can happen, per layer ``(S_h, A, S_{h+1})`` of bool; ``None`` where all can.
 
         A learner rejects an episode with any other.
         """
-        return None
+        return self._support
 
     @cached_property
-    def flat_possible(self) -> tuple[NDArray[np.bool_], IntArray] | None:
-        """:attr:`possible` in one vector, and where each layer's part begins."""
+    def possible_rows(self) -> Rows | None:
+        """:attr:`possible` for compiled code."""
         masks = self.possible
-        return None if masks is None else flatten_shared(masks)
+        return None if masks is None else flat_rows(masks)
+
+    @property
+    def support(self) -> tuple[Any, ...] | None:
+        """:attr:`possible`, if some layer is stored sparse: then whatever is kept of transitions must be, too."""
+        masks = self.possible
+        return masks if masks is not None and any(isinstance(mask, SparseRows) for mask in masks) else None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(layer_sizes={self.layer_sizes}, n_actions={self.n_actions})"
 
     def _tree(self) -> dict[str, Any]:
-        masks = mask_tree(self._layers)
-        return {"layer_sizes": list(self.layer_sizes), "n_actions": self.n_actions, "available": masks}
+        tree = {
+            "layer_sizes": list(self.layer_sizes),
+            "n_actions": self.n_actions,
+            "available": mask_tree(self._layers),
+        }
+        return tree if self._support is None else {**tree, "support": tables_tree(self._support)}
 
 
 def available_tables(layers: Layers) -> tuple[BoolArray, ...]:
@@ -113,14 +134,24 @@ def mask_tree(layers: Layers) -> list[BoolArray] | None:
     return None if layers.available is None else layers.split(layers.available)
 
 
+def tables_tree(tables: Sequence[Any]) -> list[Any]:
+    """Layers of rows, for a file; what is one object is stored once."""
+    trees: dict[int, Any] = {}
+    for table in tables:
+        if id(table) not in trees:
+            trees[id(table)] = table.tree() if isinstance(table, SparseRows) else table
+    return [trees[id(table)] for table in tables]
+
+
 class LinearMixtureModel(TabularModel):
     """What a linear-mixture learner may know: features phi(s' | s, a) and a bound on the parameters.
 
     Parameters
     ----------
     features
-        List over layers 0..H-1 of arrays ``(S_h, A, S_{h+1}, d)``, every vector of Euclidean norm at most
-        one.  The entry of the last layer is ignored: that transition is deterministic.
+        List over layers 0..H-1 of arrays ``(S_h, A, S_{h+1}, d)``, or of rows on their supports
+        (:class:`advmdp.layered.SparseRows`), every vector of Euclidean norm at most one.  The
+        entry of the last layer is ignored: that transition is deterministic.
     bound
         B, at least the norm of every parameter theta_h.
     simplex
@@ -151,7 +182,7 @@ class LinearMixtureModel(TabularModel):
     ) -> None:
         masks = checked_available(available)
         arrays = frozen_arrays(features, 4, "features", masks)
-        possible = None if masks is None or not zeros_are_certain else [(a != 0.0).any(axis=3) for a in arrays]
+        possible = None if masks is None or not zeros_are_certain else [possible_transitions(a) for a in arrays]
         self._layers = masked_layers(layer_sizes(arrays, "features"), arrays[0].shape[1], masks, possible)
         self._features = arrays
         self._bound = checked_bound(bound)
@@ -175,14 +206,14 @@ class LinearMixtureModel(TabularModel):
             check_common_sum(arrays[:-1], self._scales)
 
     @property
-    def features(self) -> tuple[FloatArray, ...]:
-        """phi, one read-only array ``(S_h, A, S_{h+1}, d)`` per layer."""
+    def features(self) -> tuple[Any, ...]:
+        """phi, per layer a read-only array ``(S_h, A, S_{h+1}, d)``, or rows on their supports."""
         return self._features
 
     @cached_property
-    def flat_features(self) -> tuple[FloatArray, IntArray]:
-        """:attr:`features` in one vector, and where each layer's part begins: what compiled code works on."""
-        return flatten_shared(self._features)
+    def feature_rows(self) -> Rows:
+        """:attr:`features` for compiled code."""
+        return flat_rows(self._features)
 
     @property
     def dim(self) -> int:
@@ -210,11 +241,11 @@ class LinearMixtureModel(TabularModel):
         return self._scales
 
     @cached_property
-    def possible(self) -> tuple[NDArray[np.bool_], ...] | None:
+    def possible(self) -> tuple[Any, ...] | None:
         """Transitions to which some parameter gives a probability: their features are not all zero."""
-        if not self._zeros_are_certain:
+        if not self._zeros_are_certain and not any(isinstance(a, SparseRows) for a in self._features):
             return None
-        masks = {id(a): (a != 0.0).any(axis=3) for _, a in distinct(self._features[:-1])}
+        masks = {id(a): possible_transitions(a) for _, a in distinct(self._features[:-1])}
         last = np.ones(self._features[-1].shape[:3], dtype=bool)
         return (*(masks[id(a)] for a in self._features[:-1]), last)
 
@@ -307,7 +338,7 @@ class LinearMixtureModel(TabularModel):
 
     def _tree(self) -> dict[str, Any]:
         return {
-            "features": list(self._features),
+            "features": tables_tree(self._features),
             "bound": self._bound,
             "simplex": self._simplex,
             "zeros_are_certain": self._zeros_are_certain,

@@ -10,6 +10,7 @@ from advmdp import storage
 from advmdp.errors import CorruptCheckpointError
 from advmdp.layered.mdps import LayeredMDP, LinearMixtureMDP
 from advmdp.layered.models import LinearMixtureModel, TabularModel
+from advmdp.layered.rows import rows_from_tree
 from advmdp.scene import Scene
 
 
@@ -36,8 +37,25 @@ def _rebuild(path: str | os.PathLike[str], tree: dict[str, Any], classes: dict[s
     try:
         if "scene" in arguments:
             arguments["scene"] = Scene(**arguments["scene"])
+        for name in ("kernels", "features", "support"):
+            if isinstance(arguments.get(name), list):
+                arguments[name] = _tables(arguments[name], name)
         return classes[tree["class"]](**arguments)
     except MemoryError:
         raise
     except Exception as error:
         raise CorruptCheckpointError(f"{Path(path)}: does not describe a valid world or model ({error})") from error
+
+
+def _tables(entries: list[Any], name: str) -> list[Any]:
+    """Layers of rows out of a file; what had the same arrays there is one object here."""
+    built: dict[tuple[int, ...], Any] = {}
+    tables = []
+    for h, entry in enumerate(entries):
+        if isinstance(entry, dict):
+            key = tuple(id(entry.get(part)) for part in ("pointers", "nexts", "values"))
+            if key not in built:
+                built[key] = rows_from_tree(entry, f"{name}[{h}]")
+            entry = built[key]
+        tables.append(entry)
+    return tables

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from advmdp._checks import fits_in_memory
 from advmdp._compiled import inner_kernel, sum_kernel
 from advmdp.errors import InvalidMDPError
-from advmdp.layered.shape import FloatArray, IntArray, read_only
+from advmdp.layered.shape import FloatArray, IntArray, Layers, read_only
 
 
 class SparseRows:
@@ -73,12 +73,10 @@ class SparseRows:
 
     def sums(self) -> FloatArray:
         """Over the next states, ``(S_h, A)`` or ``(S_h, A, d)``."""
-        running = np.concatenate([np.zeros_like(self.values[:1]), np.cumsum(self.values, axis=0)])
-        if self.pointers.size > 1 and (np.diff(self.pointers) > 0).all():
-            # Row by row, so that no rounding of one row is in the sum of another.
-            found = np.add.reduceat(self.values, self.pointers[:-1], axis=0)
-        else:
-            found = running[self.pointers[1:]] - running[self.pointers[:-1]]
+        found = np.zeros((self.pointers.size - 1, *self.shape[3:]))
+        some = np.diff(self.pointers) > 0
+        if some.any():
+            found[some] = np.add.reduceat(self.values.astype(np.float64), self.pointers[:-1][some], axis=0)
         return found.reshape(*self.shape[:2], *self.shape[3:])
 
     def place(self, entry: int) -> tuple[int, int, int]:
@@ -148,7 +146,8 @@ def rows_from_tree(tree: Any, what: str) -> SparseRows:
             3 <= len(shape) <= 4 and min(shape) > 0
             and pointers.shape == (shape[0] * shape[1] + 1,) and pointers.dtype.kind in "iu"
             and nexts.ndim == 1 and nexts.dtype.kind in "iu" and values.shape == (nexts.size, *shape[3:])
-            and pointers[0] == 0 and pointers[-1] == nexts.size and bool((np.diff(pointers.astype(np.int64)) >= 0).all())
+            and pointers[0] == 0 and pointers[-1] == nexts.size
+            and bool((np.diff(pointers.astype(np.int64)) >= 0).all())
             and (nexts.size == 0 or 0 <= int(nexts.min()) <= int(nexts.max()) < shape[2])
         )  # fmt: skip
     except (KeyError, TypeError, ValueError, OverflowError) as error:
@@ -160,6 +159,35 @@ def rows_from_tree(tree: Any, what: str) -> SparseRows:
     if not sound:
         raise InvalidMDPError(f"{what} are not rows on their supports: pointers, next states and values do not fit")
     return rows
+
+
+def values_of(table: Any) -> Any:
+    """The stored values of a layer."""
+    return table.values if isinstance(table, SparseRows) else table
+
+
+def like(table: Any, values: NDArray[Any]) -> Any:
+    """A layer on the same support with other values."""
+    return table.with_values(values) if isinstance(table, SparseRows) else values
+
+
+def sums_of(table: Any) -> FloatArray:
+    """Sums over the next states, ``(S_h, A)`` or ``(S_h, A, d)``."""
+    found: FloatArray = table.sums() if isinstance(table, SparseRows) else table.sum(axis=2)
+    return found
+
+
+def per_entry(table: Any, numbers: NDArray[Any]) -> NDArray[Any]:
+    """Numbers of pairs ``(S_h, A)`` in a shape that goes with the values of a layer."""
+    return numbers.ravel()[table.pairs] if isinstance(table, SparseRows) else numbers[:, :, None]
+
+
+def same_rows(one: Any, other: Any) -> bool:
+    """Whether two layers hold the same."""
+    if isinstance(one, SparseRows) and isinstance(other, SparseRows):
+        parts = zip((one.pointers, one.nexts, one.values), (other.pointers, other.nexts, other.values), strict=True)
+        return one.shape == other.shape and all(np.array_equal(a, b) for a, b in parts)
+    return np.array_equal(one, other)
 
 
 # ------------------------------------------------------------------------------------ for compiled passes
@@ -219,6 +247,45 @@ def row_tables(rows: Rows, tables: Sequence[Any]) -> tuple[Any, ...]:
             part = rows.values[start : start + count]
             views[id(table)] = table.with_values(part) if isinstance(table, SparseRows) else part.reshape(table.shape)
     return tuple(views[id(table)] for table in tables)
+
+
+def dense_rows(layers: Layers) -> Rows:
+    """The supports of layers in which everything is possible, without values."""
+    sizes = layers.size_array
+    counts = sizes[:-1] * layers.n_actions * sizes[1:]
+    places = np.zeros((layers.horizon, 3), dtype=np.int64)
+    places[:, 0], places[:, 1] = np.cumsum(counts) - counts, -1
+    nothing = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32), np.empty(0)
+    return Rows(*(read_only(part) for part in (places, *nothing)))
+
+
+def own_values(rows: Rows, layers: Layers, slots: Sequence[int]) -> tuple[Rows, IntArray]:
+    """The same supports for other values, which layers share where their ``slots`` are equal (and supports too).
+
+    Returned are those rows, still without values, and ``parts`` ``(P, 4)``: for each stretch of values the slot, the
+    first entry of ``rows``, the first of the new ones, and how many they are.  The last part ends where the values do.
+    """
+    places, at, parts = np.empty_like(rows.places), [np.empty(0, dtype=np.int64)], []
+    found: dict[tuple[int, int], int] = {}
+    entry = row = 0
+    for h, (start, first, shift) in enumerate(rows.places.tolist()):
+        pairs = layers.sizes[h] * layers.n_actions
+        key = (slots[h], start)
+        if key not in found:
+            found[key] = h
+            places[h] = entry, -1, 0
+            count = pairs * layers.sizes[h + 1]
+            if first >= 0:
+                pointers = rows.at[first : first + pairs + 1] - start
+                count = int(pointers[-1])
+                places[h] = entry, row, entry - start + shift
+                at.append(entry + pointers)
+                row += pointers.size
+            parts.append((slots[h], start, entry, count))
+            entry += count
+        places[h] = places[found[key]]
+    numbers = read_only(np.array(parts, dtype=np.int64))
+    return Rows(read_only(places), read_only(np.concatenate(at)), rows.nexts, read_only(np.empty(0))), numbers
 
 
 @inner_kernel

@@ -185,24 +185,9 @@ def read_only(array: NDArray[Any]) -> NDArray[Any]:
     return array
 
 
-def flatten_shared(arrays: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], IntArray]:
-    """All arrays in one read-only vector, and where each begins; what is one object is stored once."""
-    starts: dict[int, int] = {}
-    size = 0
-    for array in arrays:
-        if id(array) not in starts:
-            starts[id(array)] = size
-            size += array.size
-    buffer = np.empty(size, dtype=arrays[0].dtype)
-    for array in arrays:
-        start = starts[id(array)]
-        buffer[start : start + array.size] = array.ravel()
-    return read_only(buffer), read_only(np.array([starts[id(a)] for a in arrays], dtype=np.int64))
-
-
-def distinct(arrays: Sequence[FloatArray]) -> list[tuple[int, FloatArray]]:
+def distinct(arrays: Sequence[Any]) -> list[tuple[int, Any]]:
     """The first layer of every distinct array, so that shared layers are checked once."""
-    seen: dict[int, tuple[int, FloatArray]] = {}
+    seen: dict[int, tuple[int, Any]] = {}
     for h, array in enumerate(arrays):
         seen.setdefault(id(array), (h, array))
     return list(seen.values())

@@ -11,19 +11,24 @@ from numpy.typing import ArrayLike, NDArray
 
 from advmdp._checks import float_array
 from advmdp.errors import InvalidMDPError
+from advmdp.layered.rows import SparseRows, Table, is_sparse, sparse_table, sums_of, values_of
 from advmdp.layered.shape import BoolArray, FloatArray, Layers, distinct, read_only
 
 #: Rows must sum to one, and norms respect their bounds, up to this.
 TOLERANCE = 1e-9
+#: A sparse matrix is stored as it is if its dense table would have more entries than this, and mostly zeros.
+DENSE_ENTRIES = 50_000
+DENSE_SHARE = 0.2
 
 
 def frozen_arrays(
     entries: Sequence[Any], ndim: int, what: str, available: Sequence[BoolArray] | None = None
-) -> tuple[FloatArray, ...]:
+) -> tuple[Any, ...]:
     """Private, read-only, finite float64 copies; entries that are one object stay one object.
 
-    Kernels may be sparse matrices ``(S_h * A, S_{h+1})``.  Where masks are given, the rows of an unavailable action are
-    replaced by those of the first available one of its state: whoever looks at them sees nothing new.
+    Kernels may be sparse matrices ``(S_h * A, S_{h+1})``; large ones stay sparse.  Where masks are given, the rows of
+    an unavailable action are replaced by those of the first available one of its state: whoever looks at them sees
+    nothing new.
     """
     if not isinstance(entries, Iterable):
         raise InvalidMDPError(f"{what} is {entries!r}, should be a list of arrays, one per layer 0 to H-1")
@@ -32,40 +37,47 @@ def frozen_arrays(
         raise InvalidMDPError(f"{what} is empty, should have one array per layer 0 to H-1")
     if available is not None and len(available) != len(entries):
         raise InvalidMDPError(f"available has {len(available)} layers, should have {len(entries)} like {what}")
-    width = entries[0].shape[0] if is_sparse(entries[0]) else None  # of the single first state: its actions
-    copies: dict[tuple[int, bytes], FloatArray] = {}
+    # Of the single first state: its actions are all rows of a sparse matrix.
+    n_actions = entries[0].shape[0] if is_sparse(entries[0]) and not isinstance(entries[0], SparseRows) else None
+    copies: dict[tuple[int, bytes], Any] = {}
     keys = [(id(e), b"" if available is None else available[h].tobytes()) for h, e in enumerate(entries)]
     for h, entry in enumerate(entries):
         if keys[h] in copies:
             continue
-        array = np.array(_dense(entry, width, f"{what}[{h}]"), order="C")
-        if array.ndim != ndim:
+        table = _stored(entry, n_actions, f"{what}[{h}]")
+        n_actions = table.shape[1] if h == 0 and table.ndim == ndim else n_actions
+        if table.ndim != ndim:
             wanted = "(S_h, A, S_{h+1})" if ndim == 3 else "(S_h, A, S_{h+1}, d)"
-            raise InvalidMDPError(f"{what}[{h}] has shape {array.shape}, should be {wanted}")
+            raise InvalidMDPError(f"{what}[{h}] has shape {table.shape}, should be {wanted}")
         if available is not None:
-            array = with_copied_rows(array, first_available(available[h], array.shape[:2], h))
-        if not np.isfinite(array).all():
-            index = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
-            raise InvalidMDPError(f"{what}[{h}], {_place(index)}: value {array[index]} is not a finite number")
+            table = with_copied_rows(table, first_available(available[h], table.shape[:2], h))
+        wrong = ~np.isfinite(values_of(table))
+        if wrong.any():
+            place, value = _first_wrong(table, wrong)
+            raise InvalidMDPError(f"{what}[{h}], {place}: value {value} is not a finite number")
         # A view of a read-only array: its flag cannot be set back.
-        copies[keys[h]] = read_only(array).view()
+        copies[keys[h]] = table if isinstance(table, SparseRows) else read_only(table).view()
     return tuple(copies[key] for key in keys)
 
 
-def is_sparse(entry: Any) -> bool:
-    """Whether this is a sparse matrix of SciPy, which need not be imported to say so."""
-    return hasattr(entry, "tocsr")
-
-
-def _dense(entry: Any, n_actions: int | None, what: str) -> FloatArray:
+def _stored(entry: Any, n_actions: int | None, what: str) -> Table:
+    """A private copy of a layer: dense, unless it is sparse, large and mostly zeros."""
+    if isinstance(entry, SparseRows):
+        return entry
     if not is_sparse(entry):
-        return float_array(entry, what, InvalidMDPError)
-    if n_actions is None or entry.ndim != 2 or entry.shape[0] % n_actions:
-        raise InvalidMDPError(
-            f"{what} is a sparse matrix of shape {entry.shape}, should be (S_h * A, S_{{h+1}}), rows ordered by state, "
-            "then action, and all layers alike"
-        )
-    return float_array(entry.toarray().reshape(-1, n_actions, entry.shape[1]), what, InvalidMDPError)
+        return np.array(float_array(entry, what, InvalidMDPError), order="C")
+    rows = sparse_table(entry, n_actions, what)
+    size = int(np.prod(rows.shape))
+    if size > DENSE_ENTRIES and rows.nexts.size < DENSE_SHARE * size:
+        return rows
+    return np.array(rows, order="C")
+
+
+def _first_wrong(table: Table, wrong: NDArray[np.bool_]) -> tuple[str, float]:
+    """Where the first flagged value of a layer is, in words, and the value."""
+    index = tuple(int(i) for i in np.argwhere(wrong)[0])
+    value = float(values_of(table)[index])
+    return _place((*table.place(index[0]), *index[1:]) if isinstance(table, SparseRows) else index), value
 
 
 def checked_available(available: Any, what: str = "available") -> list[BoolArray] | None:
@@ -100,8 +112,10 @@ def first_available(mask: BoolArray, shape: tuple[int, ...], h: int) -> NDArray[
     return np.where(mask, np.arange(shape[1]), mask.argmax(axis=1)[:, None])
 
 
-def with_copied_rows(array: FloatArray, action: NDArray[np.intp]) -> FloatArray:
+def with_copied_rows(array: Any, action: NDArray[np.intp]) -> Any:
     """Rows ``(S_h, A, ...)`` taken from these actions ``(S_h, A)`` of the same state."""
+    if isinstance(array, SparseRows):
+        return array.taken(action + action.shape[1] * np.arange(len(action))[:, None])
     copied: FloatArray = array[np.arange(len(array))[:, None], action]
     return copied
 
@@ -110,7 +124,7 @@ def masked_layers(
     sizes: tuple[int, ...],
     n_actions: int,
     masks: Sequence[BoolArray] | None,
-    possible: Sequence[BoolArray] | None = None,
+    possible: Sequence[Any] | None = None,
 ) -> Layers:
     """The shape with its masks; ``possible``, tables ``(S_h, A, S_{h+1})``, says which states can be reached."""
     layers = Layers(sizes, n_actions)
@@ -126,22 +140,38 @@ def masked_layers(
     if possible is not None:
         here: list[BoolArray] = [np.ones(1, dtype=np.bool_)]
         for table in possible[: layers.horizon - 1]:
-            here.append(np.asarray(table[here[-1]].any(axis=(0, 1))))
+            here.append(leads_to(table, here[-1]))
         reached = read_only(np.concatenate([*here, np.ones(1, dtype=np.bool_)]))
     return Layers(sizes, n_actions, read_only(np.concatenate(masks, axis=None)), reached)
 
 
-def checked_kernels(
-    kernels: Sequence[Any], available: Sequence[BoolArray] | None = None
-) -> tuple[Layers, list[FloatArray]]:
+def leads_to(table: Any, states: BoolArray) -> BoolArray:
+    """The next states that these states of a layer can lead to; ``table`` says which transitions are possible."""
+    if not isinstance(table, SparseRows):
+        return np.asarray(table[states].any(axis=(0, 1)))
+    found = np.zeros(table.shape[2], dtype=np.bool_)
+    found[table.nexts[table.values & states[table.pairs // table.shape[1]]]] = True
+    return found
+
+
+def possible_transitions(table: Table) -> Any:
+    """Where a layer of kernels or features is not zero: bool, of its own kind."""
+    flags = values_of(table) != 0.0
+    if isinstance(table, SparseRows):
+        return table.with_values(flags.any(axis=1) if flags.ndim > 1 else flags)
+    return flags.any(axis=3) if flags.ndim > 3 else flags
+
+
+def checked_kernels(kernels: Sequence[Any], available: Sequence[BoolArray] | None = None) -> tuple[Layers, list[Any]]:
     """The shape that kernels have, and their rows, normalised; entries that are one object stay one object."""
     arrays = frozen_arrays(kernels, 3, "kernels", available)
-    layers = masked_layers(layer_sizes(arrays, "kernels"), arrays[0].shape[1], available, [a > 0.0 for a in arrays])
+    possible = None if available is None else [possible_transitions(array) for array in arrays]
+    layers = masked_layers(layer_sizes(arrays, "kernels"), arrays[0].shape[1], available, possible)
     checked = {id(array): probability_rows(array, h) for h, array in distinct(arrays)}
     return layers, [checked[id(array)] for array in arrays]
 
 
-def layer_sizes(arrays: Sequence[FloatArray], what: str) -> tuple[int, ...]:
+def layer_sizes(arrays: Sequence[Any], what: str) -> tuple[int, ...]:
     """States per layer of kernels or features, checked to fit together."""
     n_actions = arrays[0].shape[1]
     for h, array in enumerate(arrays):
@@ -158,45 +188,51 @@ def layer_sizes(arrays: Sequence[FloatArray], what: str) -> tuple[int, ...]:
     return (*(array.shape[0] for array in arrays), arrays[-1].shape[2])
 
 
-def probability_rows(array: FloatArray, h: int, what: str = "kernels", negative: float = 1e-12) -> FloatArray:
+def probability_rows(array: Any, h: int, what: str = "kernels", negative: float = 1e-12) -> Any:
     """Rows that are distributions, rounding errors (below -``negative``) cut off and normalised away."""
-    if array.size and array.min() < -negative:
-        index = tuple(int(i) for i in np.unravel_index(int(array.argmin()), array.shape))
-        raise InvalidMDPError(f"{what}[{h}], {_place(index)}: probability {array[index]:.6g} is negative")
-    sums = array.sum(axis=2)
-    wrong = np.abs(sums - 1.0) > TOLERANCE
+    values = values_of(array)
+    wrong = values < -negative
     if wrong.any():
-        s, a = (int(i) for i in np.argwhere(wrong)[0])
+        place, value = _first_wrong(array, values == values.min())
+        raise InvalidMDPError(f"{what}[{h}], {place}: probability {value:.6g} is negative")
+    sums = sums_of(array)
+    off = np.abs(sums - 1.0) > TOLERANCE
+    if off.any():
+        s, a = (int(i) for i in np.argwhere(off)[0])
         raise InvalidMDPError(
             f"{what}[{h}], {_place((s, a))}: probabilities sum to {sums[s, a]:.12g}, should be 1 (within {TOLERANCE:g})"
         )
-    rows = np.maximum(array, 0.0)
-    sums = rows.sum(axis=2, keepdims=True)
+    values = np.maximum(values, 0.0)
+    rows = array.with_values(values) if isinstance(array, SparseRows) else values
+    sums = sums_of(rows)
     # Rows that are right to rounding stay as they are, so that normalising twice changes nothing.
-    rows /= np.where(np.abs(sums - 1.0) > 1e-14, sums, 1.0)
+    divisors = np.where(np.abs(sums - 1.0) > 1e-14, sums, 1.0)
+    if isinstance(rows, SparseRows):
+        return rows.with_values(values / divisors.ravel()[rows.pairs])
+    rows /= divisors[:, :, None]
     return rows
 
 
-def check_norms(features: FloatArray, h: int) -> None:
+def check_norms(features: Table, h: int) -> None:
     """Features have norm at most one."""
-    norms = np.sqrt(np.einsum("satd,satd->sat", features, features))
-    if norms.max() > 1.0 + TOLERANCE:
-        index = tuple(int(i) for i in np.unravel_index(int(norms.argmax()), norms.shape))
+    norms = np.sqrt(np.square(values_of(features)).sum(axis=-1))
+    if norms.max(initial=0.0) > 1.0 + TOLERANCE:
+        place, _ = _first_wrong(features, (norms == norms.max())[..., None])
         raise InvalidMDPError(
-            f"features[{h}], {_place(index)}: norm {norms[index]:.6g}, should be at most 1 "
+            f"features[{h}], {place.rsplit(', coordinate', 1)[0]}: norm {norms.max():.6g}, should be at most 1 "
             "(divide the features by their largest norm and multiply theta and bound by it)"
         )
 
 
-def check_simplex_features(features: FloatArray, h: int, bound: float) -> None:
+def check_simplex_features(features: Table, h: int, bound: float) -> None:
     """Features are those of a mixture: non-negative, of one sum over next states."""
-    if features.min() < 0.0:
-        index = tuple(int(i) for i in np.unravel_index(int(features.argmin()), features.shape))
+    values = values_of(features)
+    if values.min(initial=0.0) < 0.0:
+        place, value = _first_wrong(features, values == values.min())
         raise InvalidMDPError(
-            f"features[{h}], {_place(index)}: value {features[index]:.6g} is negative, should be >= 0 "
-            "since simplex=True"
+            f"features[{h}], {place}: value {value:.6g} is negative, should be >= 0 since simplex=True"
         )
-    sums = features.sum(axis=2)
+    sums = sums_of(features)
     common = float(sums[0, 0, 0])
     differ = np.abs(sums - common) > TOLERANCE * max(1.0, abs(common))
     if differ.any() or common <= 0.0:
@@ -211,9 +247,9 @@ def check_simplex_features(features: FloatArray, h: int, bound: float) -> None:
         raise InvalidMDPError(f"bound is {bound:.6g}, but every parameter of layer {h} has norm at least {least:.6g}")
 
 
-def check_feasible(features: FloatArray, h: int) -> None:
+def check_feasible(features: Table, h: int) -> None:
     """Some parameter must make every row of the layer sum to one."""
-    sums = features.sum(axis=2)
+    sums = sums_of(features)
     design = sums.reshape(-1, sums.shape[2])
     theta = np.linalg.lstsq(design, np.ones(len(design)), rcond=None)[0]
     errors = np.abs(sums @ theta - 1.0)
@@ -242,9 +278,9 @@ def checked_scales(scales: Sequence[float] | None, horizon: int) -> tuple[float,
     return tuple(array.tolist())
 
 
-def check_common_sum(features: Sequence[FloatArray], scales: Sequence[float]) -> None:
+def check_common_sum(features: Sequence[Any], scales: Sequence[float]) -> None:
     """Some vector of weights fits all layers: features times scales have one sum over next states."""
-    sums = [float(array[0, 0, :, 0].sum()) * scale for array, scale in zip(features, scales, strict=False)]
+    sums = [float(array[0, 0][:, 0].sum()) * scale for array, scale in zip(features, scales, strict=False)]
     for h, total in enumerate(sums):
         if abs(total - sums[0]) > TOLERANCE * max(1.0, sums[0]):
             raise InvalidMDPError(

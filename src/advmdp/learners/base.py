@@ -27,6 +27,7 @@ from advmdp.layered import (
     LayeredMDP,
     Layers,
     LinearMixtureModel,
+    Rows,
     TabularModel,
     problem_from_tree,
     problem_tree,
@@ -72,8 +73,8 @@ def stacked(episodes: Sequence[CheckedEpisode]) -> tuple[IntArray, IntArray]:
 class Belief(NamedTuple):
     """What a learner that estimates both expects: see :meth:`Learner._belief`."""
 
-    #: The likeliest kernel, flat, and where each layer's begins.
-    kernel: tuple[FloatArray, IntArray]
+    #: The likeliest kernel.
+    kernel: Rows
     #: Mean losses, flat; NaN where none was seen.
     losses: FloatArray
     #: The policies ``(M, n_pairs)`` of which it draws one, and with what probabilities ``(M,)``.
@@ -340,7 +341,7 @@ class Learner(ABC):
         if self.feedback != "actions" and getattr(episode, "action_losses", None) is not None:
             uses = "the losses of the visited pairs alone" if self.feedback == "bandit" else "the whole loss_table"
             raise InvalidEpisodeError(f"learner {self.name!r} cannot use action_losses: it learns from {uses}")
-        checked = check_episode(episode, self._layers, self._problem.flat_possible, self.feedback == "full")
+        checked = check_episode(episode, self._layers, self._problem.possible_rows, self.feedback == "full")
         with Exclusive(self):
             self._check_index(episode.index)
             now = self._now
@@ -395,7 +396,7 @@ class Learner(ABC):
             losses, _ = checked_losses(episode.losses, self._layers.horizon)
             every = episode.action_losses if self.feedback == "actions" else None
             seen = Episode(episode.states, episode.actions, losses, action_losses=every)
-            checked.append(check_episode(seen, self._layers, self._problem.flat_possible))
+            checked.append(check_episode(seen, self._layers, self._problem.possible_rows))
         if not checked:
             return
         with Exclusive(self):
@@ -412,7 +413,7 @@ class Learner(ABC):
         """Losses of an episode that was observed before, which came late: NaN or None where nothing did."""
         losses, _ = checked_losses(episode.losses, self._layers.horizon)
         seen = Episode(episode.states, episode.actions, losses)
-        checked = check_episode(seen, self._layers, self._problem.flat_possible)
+        checked = check_episode(seen, self._layers, self._problem.possible_rows)
         with Exclusive(self):
             now = self._now
             self._now = now._replace(state=_frozen(self._observe_losses(now.state, checked)), last=None)
@@ -497,7 +498,7 @@ class Learner(ABC):
         checked = []
         for number, (row, move) in enumerate(zip(rows, moves, strict=True)):
             try:
-                checked.append(check_episode(Episode(row, move, unseen), self._layers, self._problem.flat_possible))
+                checked.append(check_episode(Episode(row, move, unseen), self._layers, self._problem.possible_rows))
             except InvalidEpisodeError as error:
                 raise InvalidEpisodeError(f"logged episode {number}: {error}") from error
         if not checked:

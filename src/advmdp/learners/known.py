@@ -7,7 +7,7 @@ import numpy as np
 from advmdp.confidence import KnownKernels
 from advmdp.layered import FloatArray, LayeredMDP
 from advmdp.learners.base import Learner
-from advmdp.occupancy import backward_greedy, occupancy_measure
+from advmdp.occupancy import greedy, occupancy_measure
 
 
 class KnownTransitionLearner(Learner):
@@ -30,5 +30,5 @@ class KnownTransitionLearner(Learner):
 def best_for(mdp: LayeredMDP, losses: FloatArray) -> FloatArray:
     """The best policy for a flat table of losses, flat."""
     policy, layers = np.empty(mdp.layers.n_pairs), mdp.layers
-    backward_greedy(*mdp.flat_kernels, layers.size_array, layers.n_actions, layers.barred(losses), policy)
+    greedy(layers, mdp.rows, layers.barred(losses), policy)
     return policy

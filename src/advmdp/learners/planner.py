@@ -126,7 +126,7 @@ class Planner(Learner):
         return self._planned(kernel, Predictions.empty([forgetting(self.options.forgetting)], self._layers.n_pairs), 0)
 
     def _planned(self, kernel: KernelEstimate, predictions: Predictions, k: int) -> PlannerState:
-        policies = plans(self._layers, kernel.flat_kernel, predictions.tables, np.array([np.inf]))
+        policies = plans(self._layers, kernel.kernel, predictions.tables, np.array([np.inf]))
         return PlannerState(policies[0], kernel, predictions, k)
 
     def _learn(self, state: PlannerState, episode: CheckedEpisode) -> PlannerState:
@@ -151,7 +151,7 @@ class Planner(Learner):
 
     def _belief(self, state: PlannerState) -> Belief:
         policies, weights = state.policy[None], np.ones(1)
-        return Belief(state.kernel.flat_kernel, state.predictions.known(0), policies, weights)
+        return Belief(state.kernel.kernel, state.predictions.known(0), policies, weights)
 
     @property
     def mixture_weights(self) -> FloatArray | None:

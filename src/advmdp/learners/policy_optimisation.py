@@ -111,7 +111,7 @@ class CountingPolicyOptimisation(PolicyOptimisation):
         require(o.gamma is None or o.gamma > 0.0, "gamma", o.gamma, "a number > 0, or None")
         self.step_size = self._tuned()[0] if o.eta is None else o.eta
         self.exploration = self._tuned()[1] if o.gamma is None else o.gamma
-        self._estimator = VisitCounts(self._layers)
+        self._estimator = VisitCounts(self._layers, self._problem.model.support)
         self._sets = BernsteinBoxes(self._layers, self.episodes, o.zeta, o.radius_scale)
 
     def _begin(self) -> PolicyState:

@@ -153,7 +153,7 @@ class Portfolio(Learner):
         tables, rates = predictions.tables[self._uses], np.full(len(self._uses), np.inf)
         tables[self._soft] += learners.totals
         rates[self._soft] = learners.rates
-        planned = plans(self._layers, kernel.flat_kernel, tables, rates)
+        planned = plans(self._layers, kernel.kernel, tables, rates)
         policies = np.concatenate([base.policy[None], planned, self._own])
         total = np.cumsum(meta.weights)
         drawn = int(np.searchsorted(total, self._draws.at(k).random() * total[-1], side="right"))
@@ -170,7 +170,7 @@ class Portfolio(Learner):
         base = self._safe.advance(state.base, episode, rho[:, 0], played.meta.premium, state.k, played.base)
         predicted = state.predictions.tables[self._uses[self._soft]]
         if episode.loss_table is None:
-            q = mixed_occupancy(layers, played.kernel.flat_kernel, played.policies, played.meta.weights)
+            q = mixed_occupancy(layers, played.kernel.kernel, played.policies, played.meta.weights)
             if episode.action_losses is not None:  # seen whatever the action was
                 q = np.repeat(q.reshape(-1, layers.n_actions).sum(axis=1), layers.n_actions)
         else:  # seen with certainty
@@ -217,7 +217,7 @@ class Portfolio(Learner):
 
     def _belief(self, state: PortfolioState) -> Belief:
         means = state.predictions.known(self._uses[0])
-        return Belief(state.kernel.flat_kernel, means, state.policies, state.meta.weights)
+        return Belief(state.kernel.kernel, means, state.policies, state.meta.weights)
 
     def _weights(self, state: PortfolioState, episode: CheckedEpisode) -> FloatArray:
         rho = state.meta.posterior(state.policies[:, episode.pairs])

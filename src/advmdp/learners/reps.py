@@ -217,7 +217,7 @@ class RepsLearner(Learner):
 
     def _first_set(self) -> ConfidenceSet:
         """All kernels."""
-        return all_kernels(self._layers.sizes, self._layers.n_actions)
+        return all_kernels(self._layers.sizes, self._layers.n_actions, self._problem.model.support)
 
     @property
     def q(self) -> list[FloatArray]:

@@ -45,7 +45,7 @@ class UcOReps(RepsLearner):
         o, layers = self.options, self._layers
         self._tune(eta=constants.uc_o_reps(*self._sizes()), gamma=0.0)
         return Parts(
-            estimator=VisitCounts(layers),
+            estimator=VisitCounts(layers, self._problem.model.support),
             sets=L1Balls(layers, self.episodes, o.zeta, o.radius_scale),
             losses=LossTable(),
             step=MirrorDescent(self._problem, lambda k: self.step_size, "triples", self.start),
@@ -98,7 +98,7 @@ class BanditUcOReps(RepsLearner):
         self.shift_in_force = constants.bandit_uc_o_reps_shift(*sizes) if isinstance(o.shift, str) else o.shift
         balls = layers, self.episodes, o.zeta, o.radius_scale
         return Parts(
-            estimator=VisitCounts(layers),
+            estimator=VisitCounts(layers, self._problem.model.support),
             sets=ShiftedBoxes(*balls, self.shift_in_force) if self.shift_in_force > 0.0 else L1Balls(*balls),
             losses=OwnOccupancy(layers, floor=self.step_size / LARGEST_COST),
             step=MirrorDescent(self._problem, lambda k: self.step_size, "triples", self.start),

@@ -35,7 +35,7 @@ class UobReps(RepsLearner):
         tuned = constants.theorem_1(*self._sizes(), o.zeta)
         self._tune(eta=tuned, gamma=tuned)
         return Parts(
-            estimator=VisitCounts(layers),
+            estimator=VisitCounts(layers, self._problem.model.support),
             sets=BernsteinBoxes(layers, self.episodes, o.zeta, o.radius_scale),
             losses=UpperOccupancy(gamma=lambda k: self.exploration),
             step=MirrorDescent(self._problem, lambda k: self.step_size, "triples", self.start),

@@ -14,6 +14,7 @@ from advmdp._checks import integer
 from advmdp.episodes import Episode, draw
 from advmdp.errors import CorruptCheckpointError, InvalidEpisodeError, InvalidSpecError
 from advmdp.layered import FloatArray, LinearMixtureModel, problem_tree
+from advmdp.layered.rows import same_rows
 from advmdp.learners import Learner, make_learner
 from advmdp.learners.base import learner_from_document
 from advmdp.occupancy import check_policy
@@ -132,7 +133,7 @@ class Agent:
         if isinstance(theirs, LinearMixtureModel):
             same.append((ours.dim, theirs.dim))
             pairs += zip(ours.features, theirs.features, strict=False)
-        return all(a == b for a, b in same) and all(np.array_equal(a, b) for a, b in pairs)
+        return all(a == b for a, b in same) and all(same_rows(a, b) for a, b in pairs)
 
     def _checked_baseline(self, baseline: Any) -> FloatArray:
         table = self.process.policy(baseline) if callable(baseline) else baseline

@@ -15,13 +15,14 @@ import numpy as np
 from advmdp._checks import float_array, integer
 from advmdp._compiled import allocating_kernel, kernel
 from advmdp.errors import InvalidSpecError
-from advmdp.layered import FloatArray, IntArray, Layers
+from advmdp.layered import FloatArray, IntArray, Layers, Rows
+from advmdp.layered.rows import next_state, row_begin, row_end
 
 #: Actions whose values differ by less than this are equally good: a plan shares its probability among them.
 TIES = 1e-9
 
 
-def plans(layers: Layers, kernel: tuple[FloatArray, IntArray], tables: FloatArray, rates: FloatArray) -> FloatArray:
+def plans(layers: Layers, kernel: Rows, tables: FloatArray, rates: FloatArray) -> FloatArray:
     """A policy for every table of losses, flat, ``(M, n_pairs)``: one exact backward pass each.
 
     Where the rate eta is infinite the best one, V(s) = min_a x(s, a), x(s, a) = l(s, a) + sum_{s'} P(s' | s, a) V(s');
@@ -32,16 +33,14 @@ def plans(layers: Layers, kernel: tuple[FloatArray, IntArray], tables: FloatArra
     A the number of actions that are available in s.
     """
     policies = np.empty_like(tables)
-    plan(*kernel, layers.size_array, layers.n_actions, layers.barred(tables), rates, policies)
+    plan(kernel, layers.size_array, layers.n_actions, layers.barred(tables), rates, policies)
     return policies
 
 
-def mixed_occupancy(
-    layers: Layers, kernel: tuple[FloatArray, IntArray], policies: FloatArray, weights: FloatArray
-) -> FloatArray:
+def mixed_occupancy(layers: Layers, kernel: Rows, policies: FloatArray, weights: FloatArray) -> FloatArray:
     """sum_i w_i q^i, flat: how likely each pair is when one of the policies ``(M, n_pairs)`` is drawn and played."""
     q = np.empty(layers.n_pairs)
-    forward_mixed(*kernel, layers.size_array, layers.n_actions, policies, weights, q)
+    forward_mixed(kernel, layers.size_array, layers.n_actions, policies, weights, q)
     return q
 
 
@@ -123,8 +122,7 @@ class PlugInLearners:
 
 @allocating_kernel
 def plan(
-    data: FloatArray,
-    offsets: IntArray,
+    rows: Rows,
     sizes: IntArray,
     n_actions: int,
     tables: FloatArray,
@@ -147,13 +145,14 @@ def plan(
         for s in range(n):
             first = here + s * n_actions
             for a in range(n_actions):
-                row = offsets[h] + (s * n_actions + a) * m
                 for i in range(count):
                     x[a, i] = tables[i, first + a]
                 if h < horizon - 1:
-                    for t in range(m):
-                        p = data[row + t]
+                    begin = row_begin(rows, h, s * n_actions + a, m)
+                    for e in range(begin, row_end(rows, h, s * n_actions + a, m)):
+                        p = rows.values[e]
                         if p > 0.0:
+                            t = next_state(rows, h, begin, e)
                             for i in range(count):
                                 x[a, i] += p * value[t, i]
             for i in range(count):
@@ -180,8 +179,7 @@ def plan(
 
 @allocating_kernel
 def forward_mixed(
-    data: FloatArray,
-    offsets: IntArray,
+    rows: Rows,
     sizes: IntArray,
     n_actions: int,
     policies: FloatArray,
@@ -211,10 +209,11 @@ def forward_mixed(
                 total += share[i]
             q[here + pair] = total
             if h < horizon - 1 and total > 0.0:
-                row = offsets[h] + pair * m
-                for t in range(m):
-                    p = data[row + t]
+                begin = row_begin(rows, h, pair, m)
+                for e in range(begin, row_end(rows, h, pair, m)):
+                    p = rows.values[e]
                     if p > 0.0:
+                        t = next_state(rows, h, begin, e)
                         for i in range(count):
                             mass_next[t, i] += p * share[i]
         mass, mass_next = mass_next, mass

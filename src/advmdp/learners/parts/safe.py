@@ -63,11 +63,11 @@ class SafeBase:
             sets_of = likelihood_ratio if radius == "likelihood" else joint_regression
             self.estimator, self.sets = sets_of(model, zeta=zeta, shared=shared)
         else:
-            self.estimator, self.sets = VisitCounts(self.layers), BernsteinBoxes(self.layers, None, zeta)
+            self.estimator, self.sets = VisitCounts(self.layers, model.support), BernsteinBoxes(self.layers, None, zeta)
 
     def start(self) -> SafeState:
         """The uniform policy, and all kernels."""
-        everything = all_kernels(self.layers.sizes, self.layers.n_actions)
+        everything = all_kernels(self.layers.sizes, self.layers.n_actions, self.model.support)
         return SafeState(
             self.layers.uniform_policy, self._log_first, self.first_scale, self.estimator.empty(), everything
         )

@@ -130,12 +130,12 @@ def uniform_log_q(layers: Layers) -> FloatArray:
 def mean_kernels(problem: TabularModel | LayeredMDP) -> list[FloatArray]:
     """The mean model: the truth where it is known, equal weights of a mixture, and otherwise uniform rows."""
     if isinstance(problem, LayeredMDP):
-        return list(problem.kernels)
+        return [np.asarray(table) for table in problem.kernels]
     sizes, n_actions = problem.layer_sizes, problem.n_actions
     kernels = [np.full((n, n_actions, m), 1.0 / m) for n, m in itertools.pairwise(sizes)]
     if isinstance(problem, LinearMixtureModel) and problem.simplex:
         for h, features in enumerate(problem.features[:-1]):
-            rows = features.sum(axis=3)
+            rows = np.asarray(features).sum(axis=3)  # dense, like the step over triples that it is for
             kernels[h] = rows / rows.sum(axis=2, keepdims=True)
     return kernels
 
