@@ -8,7 +8,6 @@ ragged lists as in the public contract; the compiled passes underneath work on t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from numpy.typing import ArrayLike
 
 from advmdp._checks import float_array
 from advmdp._compiled import allocating_kernel, kernel
+from advmdp._threads import in_pieces, worth_threads
 from advmdp.errors import InvalidMDPError
 from advmdp.layered import (
     FloatArray,
@@ -28,7 +28,7 @@ from advmdp.layered import (
     layer_sizes,
     masked_layers,
 )
-from advmdp.layered.rows import is_sparse, next_state, row_begin, row_end, row_mean, sparse_table
+from advmdp.layered.rows import is_sparse, layer_means, next_state, row_begin, row_end, sparse_table
 
 #: Kernels in any form that the functions of this module take.
 Kernels = Sequence[Any] | LayeredMDP
@@ -177,28 +177,40 @@ def _finite(layers: Layers, losses: Sequence[ArrayLike]) -> FloatArray:
     return flat
 
 
-#: A dense layer with more entries than this is multiplied by BLAS, which uses the memory of all cores.
+#: Dense layers with more entries than this are multiplied by BLAS, which makes better use of the memory.
 LARGE_LAYER = 100_000
 
 
 def greedy(layers: Layers, rows: Rows, losses: FloatArray, policy: FloatArray) -> float:
     """The best policy for flat losses, into its place, and its value."""
-    sizes, n_actions = layers.sizes, layers.n_actions
-    large = [n * n_actions * m > LARGE_LAYER for n, m in pairwise(sizes)]
-    if not any(large & (rows.places[:, 1] < 0)):
-        return float(backward_greedy(rows, layers.size_array, n_actions, losses, policy))
-    value, n = np.zeros(1), layers.horizon
+    # Layer by layer only where that pays.
+    if len(rows.values) < LARGE_LAYER and not worth_threads(layers.n_pairs):
+        return float(backward_greedy(rows, layers.size_array, layers.n_actions, losses, policy))
+    value = np.zeros(1)
     for h in range(layers.horizon - 1, -1, -1):
-        n, m, here = sizes[h], sizes[h + 1], slice(*layers.pair_offsets[h : h + 2])
-        ahead = np.empty(n * n_actions)
-        if large[h] and rows.places[h, 1] < 0:
-            start = rows.places[h, 0]
-            np.matmul(rows.values[start : start + ahead.size * m].reshape(-1, m), value, out=ahead)
-        else:
-            layer_means(rows, h, m, value, ahead)
-        value = np.empty(n)
-        choose(losses[here], ahead, n_actions, value, policy[here])
+        here = slice(*layers.pair_offsets[h : h + 2])
+        value = _improved(layers, rows, h, losses[here], value, policy[here])
     return float(value[0])
+
+
+def _improved(
+    layers: Layers, rows: Rows, h: int, losses: FloatArray, value: FloatArray, policy: FloatArray
+) -> FloatArray:
+    """V of layer h from that of the next one; losses and policy are those of the layer."""
+    n, m, n_actions = layers.sizes[h], layers.sizes[h + 1], layers.n_actions
+    start, first, _ = rows.places[h].tolist()
+    found = np.empty(n)
+    if first < 0 and policy.size * m > LARGE_LAYER:
+        np.matmul(rows.values[start : start + policy.size * m].reshape(-1, m), value, out=policy)
+        choose(0, n, n_actions, losses, found, policy)
+        return found
+    entries = policy.size * m if first < 0 else int(rows.at[first + policy.size] - start)
+
+    def work(begin: int, end: int) -> None:
+        improve(rows, h, begin, end, m, n_actions, losses, value, found, policy)
+
+    in_pieces(work, n, entries)
+    return found
 
 
 # ------------------------------------------------------------------------------------ compiled passes
@@ -248,48 +260,43 @@ def condition(log_q: FloatArray, n_actions: int, policy: FloatArray) -> None:
 
 
 @kernel
-def layer_means(rows: Rows, h: int, width: int, value: FloatArray, ahead: FloatArray) -> None:
-    """sum_{s'} P(s' | s, a) V(s') of all pairs of layer h."""
-    for pair in range(ahead.size):
-        ahead[pair] = row_mean(rows, h, pair, width, value)
-
-
-@kernel
-def choose(losses: FloatArray, ahead: FloatArray, n_actions: int, value: FloatArray, policy: FloatArray) -> None:
-    """V(s) = min_a [ l(s, a) + ahead(s, a) ] of a layer; the minimiser becomes the policy."""
-    for s in range(value.size):
+def choose(first: int, end: int, n_actions: int, losses: FloatArray, value: FloatArray, policy: FloatArray) -> None:
+    """V(s) = min_a [ l(s, a) + m(s, a) ] of states of a layer; ``policy`` holds m, and receives the minimiser."""
+    for s in range(first, end):
         best, best_pair = np.inf, s * n_actions
         for pair in range(s * n_actions, (s + 1) * n_actions):
+            total = losses[pair] + policy[pair]
             policy[pair] = 0.0
-            if losses[pair] + ahead[pair] < best:
-                best, best_pair = losses[pair] + ahead[pair], pair
+            if total < best:
+                best, best_pair = total, pair
         policy[best_pair] = 1.0
         value[s] = best
 
 
+@kernel
+def improve(
+    rows: Rows, h: int, first: int, end: int, width: int, n_actions: int, losses: FloatArray, value: FloatArray,
+    value_here: FloatArray, policy: FloatArray,
+) -> None:  # fmt: skip
+    """V(s) = min_a [ l(s, a) + sum_{s'} P(s' | s, a) V(s') ] of the states from ``first`` to ``end`` of layer h.
+
+    Vectors over pairs begin with the layer; the minimiser becomes the policy.
+    """
+    layer_means(rows, h, first * n_actions, end * n_actions, width, value, policy)
+    choose(first, end, n_actions, losses, value_here, policy)
+
+
 @allocating_kernel
 def backward_greedy(rows: Rows, sizes: IntArray, n_actions: int, losses: FloatArray, policy: FloatArray) -> float:
-    """V(s) = min_a [ l(s, a) + sum_{s'} P(s' | s, a) V(s') ]; the minimiser becomes the policy."""
-    horizon = sizes.size - 1
+    """:func:`improve` from the last layer to the first; the least expected loss."""
     widest = 1
-    for h in range(horizon + 1):
+    for h in range(sizes.size):
         widest = max(widest, sizes[h])
-    value = np.zeros(widest)
-    value_here = np.zeros(widest)
+    value, value_here = np.zeros(widest), np.zeros(widest)
     here = losses.size
-    for h in range(horizon - 1, -1, -1):
-        n, m = sizes[h], sizes[h + 1]
-        here -= n * n_actions
-        for s in range(n):
-            best, best_action = np.inf, 0
-            for a in range(n_actions):
-                pair = s * n_actions + a
-                total = losses[here + pair] + row_mean(rows, h, pair, m, value)
-                policy[here + pair] = 0.0
-                if total < best:
-                    best, best_action = total, a
-            policy[here + s * n_actions + best_action] = 1.0
-            value_here[s] = best
+    for h in range(sizes.size - 2, -1, -1):
+        here -= sizes[h] * n_actions
+        improve(rows, h, 0, sizes[h], sizes[h + 1], n_actions, losses[here:], value, value_here, policy[here:])
         value, value_here = value_here, value
     least: float = value[0]
     return least
@@ -306,11 +313,9 @@ def backward(
     for h in range(horizon - 1, -1, -1):
         n, m = sizes[h], sizes[h + 1]
         here -= n * n_actions
-        ahead = value[following:]
-        for pair in range(n * n_actions):
-            values[here + pair] = losses[here + pair]
-            if h < horizon - 1:
-                values[here + pair] += row_mean(rows, h, pair, m, ahead)
+        layer_means(rows, h, 0, n * n_actions, m, value[following:], values[here:])
+        for pair in range(here, here + n * n_actions):
+            values[pair] += losses[pair]
         following -= n
         for s in range(n):
             first = here + s * n_actions

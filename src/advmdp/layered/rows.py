@@ -185,8 +185,8 @@ def per_entry(table: Any, numbers: NDArray[Any]) -> NDArray[Any]:
 def same_rows(one: Any, other: Any) -> bool:
     """Whether two layers hold the same."""
     if isinstance(one, SparseRows) and isinstance(other, SparseRows):
-        parts = zip((one.pointers, one.nexts, one.values), (other.pointers, other.nexts, other.values), strict=True)
-        return one.shape == other.shape and all(np.array_equal(a, b) for a, b in parts)
+        same = one.shape == other.shape and np.array_equal(one.pointers, other.pointers)
+        return same and np.array_equal(one.nexts, other.nexts) and np.array_equal(one.values, other.values)
     return np.array_equal(one, other)
 
 
@@ -328,6 +328,30 @@ def entry_of(rows: Rows, h: int, pair: int, width: int, state: int) -> int:
     if low < row_end(rows, h, pair, width) and rows.nexts[low - shift] == state:
         return low
     return -1
+
+
+@sum_kernel
+def layer_means(rows: Rows, h: int, first: int, end: int, width: int, value: FloatArray, means: FloatArray) -> None:
+    """:func:`row_mean` of the pairs from ``first`` to ``end`` of layer h."""
+    row = rows.places[h, 1]
+    if row < 0:
+        begin = rows.places[h, 0] + first * width
+        for pair in range(first, end):
+            total = 0.0
+            for t in range(width):
+                total += rows.values[begin + t] * value[t]
+            means[pair] = total
+            begin += width
+    else:
+        shift = rows.places[h, 2]
+        begin = rows.at[row + first]
+        for pair in range(first, end):
+            stop = rows.at[row + pair + 1]
+            total = 0.0
+            for e in range(begin, stop):
+                total += rows.values[e] * value[rows.nexts[e - shift]]
+            means[pair] = total
+            begin = stop
 
 
 @sum_kernel

@@ -113,7 +113,7 @@ class GeometryOptions(SetOptions):
 @dataclass(frozen=True, kw_only=True)
 class MixtureOptions(SharperOptions, GeometryOptions, BanditOptions):
     """``entropy`` of the step, whether to use the ``simplex`` of weights, ``lam``, the regularisation, ``bounds``, how
-    the occupancies of all pairs are bounded for a predictor, ``feedback`` and ``seen``, which losses are seen."""
+    occupancies are bounded, ``feedback`` and ``seen``, which losses are seen."""
 
     entropy: Entropy = "pairs"
     simplex: bool | None = False

@@ -67,7 +67,7 @@ def mixture_parts(learner: RepsLearner, estimator: Any, sets: Any, start: FloatA
     if o.feedback == "full":
         losses = LossTable()
     elif forecast is None:
-        losses = (AllActions if o.feedback == "actions" else UpperOccupancy)(gamma_of, seen)
+        losses = (AllActions if o.feedback == "actions" else UpperOccupancy)(gamma_of, seen, o.bounds == "exact")
     else:
         bounds = over_set(layers, o.bounds == "exact", seen)
         losses = Predicted(layers, bounds, gamma_of, lambda state, k: reach * step.rate(state.step, k), o.feedback)

@@ -59,8 +59,8 @@ class VlsuobReps(RepsLearner):
         pair, :func:`advmdp.ridge` on features of pairs, or a function that gives the table for episode k.  Estimates
         are then predictions and corrections, optimistic whatever is predicted.
     bounds
-        How the occupancies of all pairs are bounded for a predictor: ``"exact"``, a backward pass for each state, or
-        ``"forward"``, one pass for all, which is wider.
+        How occupancies are bounded: ``"exact"``, a backward pass for each visited state (with a predictor, for every
+        state), or ``"forward"``, one pass for all, which is wider.
     feedback
         Which losses it is shown: ``"bandit"``, ``"actions"`` (of all actions at visited states, where an episode has
         them) or ``"full"`` (the whole table).

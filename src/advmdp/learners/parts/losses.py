@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from advmdp.confidence import ConfidenceSet
 from advmdp.episodes import CheckedEpisode
 from advmdp.errors import InvalidEpisodeError
 from advmdp.layered import FloatArray, IntArray, Layers
@@ -22,6 +23,15 @@ from advmdp.solvers.occupancy_bounds import occupancy_intervals, visited_upper_o
 
 #: Nothing is divided by less, so that no estimate overflows.
 SMALLEST = 1e-300
+
+
+def upper_visits(confidence_set: ConfidenceSet, policy: FloatArray, states: IntArray, exact: bool = True) -> FloatArray:
+    """u of the visited states: the maximum, a backward pass for each, or a larger bound, one forward pass for all."""
+    if exact:
+        return visited_upper_occupancy(confidence_set, policy, states)
+    sizes = confidence_set.size_array[:-1]
+    found: FloatArray = occupancy_intervals(confidence_set, policy, exact=False)[1][np.cumsum(sizes) - sizes + states]
+    return found
 
 
 class ImportanceWeights:
@@ -59,11 +69,12 @@ class UpperOccupancy(ImportanceWeights):
 
     gamma: Callable[[int], float]
     seen: FloatArray | None = None
+    #: As in :func:`upper_visits`.
+    exact: bool = True
 
     def weights(self, state: Any, states: IntArray, pairs: IntArray, k: int) -> FloatArray:
         """u at the visited pairs."""
-        policy: FloatArray = state.policy
-        weights = policy[pairs] * visited_upper_occupancy(state.set, policy, states)
+        weights: FloatArray = state.policy[pairs] * upper_visits(state.set, state.policy, states, self.exact)
         return weights if self.seen is None else self.seen[pairs] * weights
 
     def divisors(self, weights: FloatArray, episode: CheckedEpisode, k: int) -> FloatArray:
@@ -89,7 +100,8 @@ class AllActions(UpperOccupancy):
         played = episode.played_in(state)
         n_actions = episode.action_losses.shape[1]
         pairs = (episode.pairs - episode.actions)[:, None] + np.arange(n_actions)
-        weights = np.repeat(visited_upper_occupancy(played.set, played.policy, episode.states)[:, None], n_actions, 1)
+        weights = upper_visits(played.set, played.policy, episode.states, self.exact)
+        weights = np.repeat(weights[:, None], n_actions, 1)
         if self.seen is not None:
             weights *= self.seen[pairs]
         estimate[pairs] += np.nan_to_num(episode.action_losses / (weights + self.gamma(k)))

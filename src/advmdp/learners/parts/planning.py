@@ -14,6 +14,7 @@ import numpy as np
 
 from advmdp._checks import float_array, integer
 from advmdp._compiled import allocating_kernel, kernel
+from advmdp._threads import in_pieces
 from advmdp.errors import InvalidSpecError
 from advmdp.layered import FloatArray, IntArray, Layers, Rows
 from advmdp.layered.rows import next_state, row_begin, row_end
@@ -33,7 +34,13 @@ def plans(layers: Layers, kernel: Rows, tables: FloatArray, rates: FloatArray) -
     A the number of actions that are available in s.
     """
     policies = np.empty_like(tables)
-    plan(kernel, layers.size_array, layers.n_actions, layers.barred(tables), rates, policies)
+    losses = layers.barred(tables)
+
+    def work(first: int, end: int) -> None:
+        here = slice(first, end)
+        plan(kernel, layers.size_array, layers.n_actions, losses[here], rates[here], policies[here])
+
+    in_pieces(work, len(rates), losses.size)
     return policies
 
 

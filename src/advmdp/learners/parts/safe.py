@@ -14,12 +14,15 @@ from advmdp.confidence.likelihood_ratio import likelihood_ratio
 from advmdp.confidence.regression import joint_regression
 from advmdp.episodes import CheckedEpisode
 from advmdp.layered import FloatArray, IntArray, LinearMixtureModel, TabularModel
+from advmdp.learners.parts.losses import upper_visits
 from advmdp.occupancy import check_policy
 from advmdp.solvers.conditional import conditional_step
-from advmdp.solvers.occupancy_bounds import visited_upper_occupancy
 
 #: Nothing is divided by less.
 LEAST = 1e-300
+#: In larger worlds u is a bound by one forward pass, not the maximum: a pass for each visited state would take longer
+#: than all the rest.
+EXACT_PAIRS = 20_000
 
 
 class SafeState(NamedTuple):
@@ -74,8 +77,8 @@ class SafeBase:
 
     def upper(self, state: SafeState, episode: CheckedEpisode) -> FloatArray:
         """u at the visited pairs."""
-        visits = visited_upper_occupancy(state.set, state.policy, episode.states)
-        return state.policy[episode.pairs] * visits
+        exact = self.layers.n_pairs <= EXACT_PAIRS
+        return state.policy[episode.pairs] * upper_visits(state.set, state.policy, episode.states, exact)
 
     def estimates(self, losses: FloatArray, rho: FloatArray, u: FloatArray, gamma: float) -> FloatArray:
         """l / (u / rho + gamma), ``(H,)``: zero where it cannot have played what was played, or no loss was seen."""
