@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from advmdp import confidence, errors, occupancy
 from advmdp._lazy import lazy
+from advmdp._threads import use_threads
 from advmdp._warm_up import warm_up
 from advmdp.adversaries import Adversary, make_adversary
 from advmdp.episodes import Episode, play
@@ -81,6 +82,7 @@ __all__ = [
     "register_world",
     "ridge",
     "run",
+    "use_threads",
     "warm_up",
 ]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
 from itertools import pairwise
+from typing import Any
 
 from advmdp._checks import integer
 from advmdp.errors import InvalidSpecError
@@ -19,7 +19,7 @@ class _Helpers:
 
     def __init__(self) -> None:
         self.count = 1
-        self.pool: ThreadPoolExecutor | None = None
+        self.pool: Any = None
 
     def forget(self) -> None:
         """In a child process, which has the object and not its threads."""
@@ -58,6 +58,8 @@ def in_pieces(work: Callable[[int, int], object], size: int, cost: int) -> None:
     if pieces < 2:
         work(0, size)
         return
+    from concurrent.futures import ThreadPoolExecutor, wait  # not everybody's
+
     if _helpers.pool is None:
         _helpers.pool = ThreadPoolExecutor(_helpers.count - 1, "advmdp")
     ends = [size * piece // pieces for piece in range(pieces + 1)]

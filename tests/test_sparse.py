@@ -1,0 +1,219 @@
+"""What is stored sparse behaves like what is stored dense."""
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+import advmdp
+from advmdp import make_adversary, make_learner, make_world, occupancy
+from advmdp.errors import InvalidMDPError
+from advmdp.layered import LayeredMDP, SparseRows, load_mdp, validation
+from advmdp.learners import learners
+from tests.sparse import sparse_table, sparse_tables, sparse_world
+
+WORLDS = {
+    "grid": {"height": 3, "width": 4},
+    "frozen-lake": {"horizon": 5},
+    "queue": {"buffer": 4, "slots": 4},
+    "inventory": {},
+    "river-swim": {},
+    "pricing": {},
+    "routing": {},
+    "random-mixture": {"layer_sizes": (1, 4, 5, 3, 1), "n_actions": 3, "dim": 3},
+}
+
+
+@pytest.fixture(params=WORLDS)
+def pair(request):
+    """A world, dense and sparse."""
+    world = make_world(request.param, **WORLDS[request.param])
+    return world, sparse_world(world)
+
+
+def losses_of(world, seed=0):
+    rng = np.random.default_rng(seed)
+    return [rng.random((n, world.n_actions)) for n in world.layer_sizes[:-1]]
+
+
+def test_kernels_and_features_are_the_same(pair):
+    dense, sparse = pair
+    assert all(isinstance(table, SparseRows) for table in sparse.kernels[:-1])
+    for ours, theirs in zip((*sparse.kernels, *sparse.features), (*dense.kernels, *dense.features), strict=True):
+        np.testing.assert_allclose(np.asarray(ours), theirs, rtol=0.0, atol=1e-15)
+        np.testing.assert_array_equal(ours[0, 0], np.asarray(ours)[0, 0])
+
+
+def test_plans_and_occupancies_are_the_same(pair):
+    dense, sparse = pair
+    losses = losses_of(dense)
+    for function in (occupancy.best_policy, occupancy.worst_policy):
+        (policy, value), (_, least) = function(sparse, losses), function(dense, losses)
+        assert value == pytest.approx(least, abs=1e-12)
+        q, wanted = (occupancy.occupancy_measure(world, policy) for world in (sparse, dense))
+        for ours, theirs in zip(q, wanted, strict=True):
+            np.testing.assert_allclose(ours, theirs, atol=1e-13)
+        assert occupancy.expected_loss(dense, policy, losses) == pytest.approx(least, abs=1e-12)
+
+
+def test_lists_of_matrices_of_scipy_are_kernels_too(pair):
+    dense, sparse = pair
+    losses = losses_of(dense)
+    matrices = [*(table.tocsr() for table in sparse.kernels[:-1]), dense.kernels[-1]]
+    assert occupancy.best_policy(matrices, losses)[1] == pytest.approx(occupancy.best_policy(dense, losses)[1])
+
+
+def test_episodes_are_played_alike(pair):
+    dense, sparse = pair
+    policy = occupancy.random_policy(dense.layer_sizes, dense.n_actions, np.random.default_rng(1), dense.available)
+    losses = losses_of(dense)
+    for seed in range(20):
+        ours, theirs = (advmdp.play(w, policy, losses, np.random.default_rng(seed)) for w in (sparse, dense))
+        np.testing.assert_array_equal(ours.states, theirs.states)
+        np.testing.assert_array_equal(ours.actions, theirs.actions)
+
+
+def test_a_saved_world_is_the_same_and_shares_what_it_shared(tmp_path, pair):
+    _, sparse = pair
+    sparse.save(tmp_path / "world.npz")
+    again = load_mdp(tmp_path / "world.npz")
+    assert again.rows.values.size == sparse.rows.values.size
+    for ours, theirs in zip(again.kernels, sparse.kernels, strict=True):
+        np.testing.assert_array_equal(np.asarray(ours), np.asarray(theirs))
+    assert len({id(table) for table in again.kernels}) == len({id(table) for table in sparse.kernels})
+
+
+def test_an_impossible_transition_is_refused(pair):
+    _, sparse = pair
+    learner = make_learner("planner", sparse.model)
+    for h, table in enumerate(sparse.kernels[:-1]):
+        rows = np.asarray(table)
+        if (rows == 0.0).any():
+            s, a, t = np.argwhere(rows == 0.0)[0]
+            states, actions = np.zeros(sparse.horizon, dtype=int), np.zeros(sparse.horizon, dtype=int)
+            if h == 0 and t < rows.shape[2]:
+                states[0], actions[0], states[1] = s, a, t
+                with pytest.raises(advmdp.InvalidEpisodeError, match="impossible"):
+                    learner.update(advmdp.Episode(states, actions, np.zeros(sparse.horizon)))
+
+
+#: Learners that count transitions are told which are possible where layers are sparse, and so know more there.
+COUNTING = {"uob-reps", "uc-o-reps", "bandit-uc-o-reps", "pomd", "dilated-bonus"}
+
+
+def trajectory(world, name, episodes=12):
+    adversary = make_adversary("stochastic", world, episodes, seed=3)
+    problem = world if learners.get(name).transition == "known" else world.model
+    told = {"losses": adversary} if "losses" in learners.options(name) else {}
+    learner = make_learner(name, problem, episodes, seed=1, **told)
+    rng, policies = np.random.default_rng(5), []
+    for k in range(episodes):
+        policies.append(np.concatenate(learner.policy, axis=None))
+        losses = world.layers.split(adversary.flat_losses(k))
+        learner.update(advmdp.play(world, learner.policy, losses, rng, index=k))
+    return np.array(policies)
+
+
+@pytest.mark.parametrize("world", ["grid", "random-mixture", "queue"])
+@pytest.mark.parametrize("name", [name for name in learners.names() if name != "exp3-policies"])
+def test_learners_play_alike(name, world):
+    dense = make_world(world, **WORLDS[world])
+    if name in COUNTING and world == "grid":
+        pytest.skip("knows more where layers are sparse")
+    np.testing.assert_allclose(
+        trajectory(sparse_world(dense), name), trajectory(dense, name), rtol=0.0, atol=1e-9 if "reps" in name else 1e-12
+    )
+
+
+def test_a_large_sparse_matrix_stays_sparse_and_a_small_one_does_not():
+    n = 300
+    ring = scipy.sparse.csr_array(np.eye(n)[np.repeat((np.arange(n) + 1) % n, 2)])
+    first = scipy.sparse.csr_array(np.eye(n)[[0, 1]])
+    world = LayeredMDP([first, ring, ring, np.ones((n, 2, 1))])
+    assert isinstance(world.kernels[1], SparseRows)
+    assert world.kernels[1] is world.kernels[2]
+    assert isinstance(world.kernels[0], np.ndarray)
+    assert world.rows.values.size == 2 * n + 2 * n + 2 * n
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda rows: rows.with_values(np.where(np.arange(rows.values.size) == 3, np.nan, rows.values)),
+            "not a finite",
+        ),
+        (lambda rows: rows.with_values(rows.values * 0.9), "sum to 0.9"),
+        (lambda rows: rows.with_values(np.where(np.arange(rows.values.size) == 0, -0.5, rows.values)), "is negative"),
+    ],
+)
+def test_wrong_rows_are_named_with_their_place(change, message):
+    tables = sparse_tables(make_world("grid", height=3, width=3).kernels)
+    tables[1] = change(tables[1])
+    with pytest.raises(InvalidMDPError, match=rf"kernels\[1\], state \d, action \d.*{message}"):
+        LayeredMDP(tables)
+
+
+def test_unavailable_actions_have_the_rows_of_available_ones():
+    world = make_world("random-mixture", layer_sizes=(1, 3, 3, 1), n_actions=2, dim=2)
+    masks = [np.array([[True, True]]), np.array([[True, False], [False, True], [True, True]]), np.ones((3, 2), bool)]
+    dense, sparse = (LayeredMDP(tables, masks) for tables in (world.kernels, sparse_tables(world.kernels)))
+    for ours, theirs in zip(sparse.kernels, dense.kernels, strict=True):
+        np.testing.assert_array_equal(np.asarray(ours), theirs)
+    assert sparse.layers.counted == dense.layers.counted
+
+
+def test_base_kernels_with_other_supports_are_mixed_on_their_union(monkeypatch):
+    monkeypatch.setattr(validation, "DENSE_ENTRIES", 0)
+    monkeypatch.setattr(validation, "DENSE_SHARE", 1.1)
+    rng = np.random.default_rng(0)
+    shapes = [(1, 2, 4), (4, 2, 5), (5, 2, 1)]
+    bases = []
+    for _ in range(3):
+        kernels = [rng.random(shape) * (rng.random(shape) < 0.5) for shape in shapes[:-1]]
+        for kernel in kernels:
+            kernel[..., 0] += 0.1
+            kernel /= kernel.sum(axis=2, keepdims=True)
+        bases.append([*kernels, np.ones(shapes[-1])])
+    matrices = [[scipy.sparse.csr_array(k.reshape(-1, k.shape[2])) for k in base] for base in bases]
+    dense = advmdp.LinearMixtureMDP.from_kernels(bases, [0.5, 0.3, 0.2])
+    sparse = advmdp.LinearMixtureMDP.from_kernels(matrices, [0.5, 0.3, 0.2])
+    assert isinstance(sparse.features[1], SparseRows)
+    for ours, theirs in zip((*sparse.features, *sparse.kernels), (*dense.features, *dense.kernels), strict=True):
+        np.testing.assert_allclose(np.asarray(ours), theirs, rtol=0.0, atol=1e-15)
+    assert sparse.bound == pytest.approx(dense.bound)
+
+
+def test_results_are_the_same_bits_for_any_number_of_threads(monkeypatch):
+    monkeypatch.setattr("advmdp._threads.LEAST_WORK", 5)
+    world = sparse_world(make_world("random-mixture", layer_sizes=(1, 40, 40, 1), n_actions=3, dim=2))
+    losses, found = losses_of(world), []
+    for threads in (1, 2, 3):
+        advmdp.use_threads(threads)
+        try:
+            policy, value = occupancy.best_policy(world, losses)
+            learner = make_learner("portfolio", world.model)
+            for k in range(3):
+                learner.update(advmdp.play(world, learner.policy, losses, np.random.default_rng(k), index=k))
+            found.append((value, np.concatenate(policy, axis=None), np.concatenate(learner.policy, axis=None)))
+        finally:
+            advmdp.use_threads(1)
+    for value, policy, learnt in found[1:]:
+        assert value == found[0][0]
+        np.testing.assert_array_equal(policy, found[0][1])
+        np.testing.assert_array_equal(learnt, found[0][2])
+
+
+def test_a_dense_table_of_a_huge_layer_is_refused_before_it_is_made():
+    rows = SparseRows(np.zeros(10**6 + 1, dtype=np.int64), np.empty(0, np.int32), np.empty(0), (10**6, 1, 10**6))
+    with pytest.raises(InvalidMDPError, match="GiB of memory"):
+        np.asarray(rows)
+
+
+def test_rows_of_a_table_are_found_again():
+    table = np.random.default_rng(0).random((3, 2, 4)) * (np.random.default_rng(1).random((3, 2, 4)) < 0.5)
+    rows = sparse_table(table)
+    np.testing.assert_array_equal(np.asarray(rows), table)
+    np.testing.assert_allclose(rows.sums(), table.sum(axis=2))
+    assert rows[2, 1, 3] == table[2, 1, 3]
+    with pytest.raises(IndexError):
+        rows[3, 0]
