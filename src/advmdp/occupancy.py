@@ -178,13 +178,12 @@ def _finite(layers: Layers, losses: Sequence[ArrayLike]) -> FloatArray:
 
 
 #: Dense layers with more entries than this are multiplied by BLAS, which makes better use of the memory.
-LARGE_LAYER = 100_000
+LARGE_LAYER = 20_000
 
 
 def greedy(layers: Layers, rows: Rows, losses: FloatArray, policy: FloatArray) -> float:
     """The best policy for flat losses, into its place, and its value."""
-    # Layer by layer only where that pays.
-    if len(rows.values) < LARGE_LAYER and not worth_threads(layers.n_pairs):
+    if not worth_threads(layers.n_pairs) or (rows.places[:, 1] < 0).all():
         return float(backward_greedy(rows, layers.size_array, layers.n_actions, losses, policy))
     value = np.zeros(1)
     for h in range(layers.horizon - 1, -1, -1):
@@ -196,20 +195,13 @@ def greedy(layers: Layers, rows: Rows, losses: FloatArray, policy: FloatArray) -
 def _improved(
     layers: Layers, rows: Rows, h: int, losses: FloatArray, value: FloatArray, policy: FloatArray
 ) -> FloatArray:
-    """V of layer h from that of the next one; losses and policy are those of the layer."""
-    n, m, n_actions = layers.sizes[h], layers.sizes[h + 1], layers.n_actions
-    start, first, _ = rows.places[h].tolist()
-    found = np.empty(n)
-    if first < 0 and policy.size * m > LARGE_LAYER:
-        np.matmul(rows.values[start : start + policy.size * m].reshape(-1, m), value, out=policy)
-        choose(0, n, n_actions, losses, found, policy)
-        return found
-    entries = policy.size * m if first < 0 else int(rows.at[first + policy.size] - start)
+    """V of layer h from that of the next one, in threads; losses and policy are those of the layer."""
+    found = np.empty(layers.sizes[h])
 
-    def work(begin: int, end: int) -> None:
-        improve(rows, h, begin, end, m, n_actions, losses, value, found, policy)
+    def work(first: int, end: int) -> None:
+        improve(rows, h, first, end, layers.sizes[h + 1], layers.n_actions, losses, value, found, policy)
 
-    in_pieces(work, n, entries)
+    in_pieces(work, found.size, losses.size)
     return found
 
 
@@ -295,8 +287,15 @@ def backward_greedy(rows: Rows, sizes: IntArray, n_actions: int, losses: FloatAr
     value, value_here = np.zeros(widest), np.zeros(widest)
     here = losses.size
     for h in range(sizes.size - 2, -1, -1):
-        here -= sizes[h] * n_actions
-        improve(rows, h, 0, sizes[h], sizes[h + 1], n_actions, losses[here:], value, value_here, policy[here:])
+        n, m = sizes[h], sizes[h + 1]
+        here -= n * n_actions
+        start, size = rows.places[h, 0], n * n_actions * m
+        if rows.places[h, 1] < 0 and size >= LARGE_LAYER:
+            table = rows.values[start : start + size].reshape(n * n_actions, m)
+            np.dot(table, value[:m], policy[here : here + n * n_actions])
+            choose(0, n, n_actions, losses[here:], value_here, policy[here:])
+        else:
+            improve(rows, h, 0, n, m, n_actions, losses[here:], value, value_here, policy[here:])
         value, value_here = value_here, value
     least: float = value[0]
     return least
