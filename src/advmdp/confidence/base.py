@@ -8,15 +8,20 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Self
+from itertools import pairwise
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from advmdp.errors import InvalidMDPError
+from advmdp.errors import InvalidMDPError, InvalidSpecError
 from advmdp.layered import with_copied_rows
+from advmdp.layered.rows import Rows, SparseRows, is_sparse, sparse_table
 
+#: Dense: ``(S_h, A, ...)``.
 Table = NDArray[np.float64]
+#: Of a layer, ``(S_h, A, S_{h+1})`` and perhaps d: what a sparse one does not store is zero in every kernel of the set.
+RowTable = Table | SparseRows
 
 ROUNDING = 1e-12
 """Sums of probabilities are compared with one up to this much, the error of adding a long row."""
@@ -26,11 +31,34 @@ ENLARGEMENT = 1.01
 """An empty set is enlarged to this much more than the smallest multiple of its radius that is not empty."""
 
 
+LARGEST_DENSE_LAYER = 2 * 10**7
+"""So many entries may a sparse layer have for what needs a dense one."""
+
+
+class Arrivals(NamedTuple):
+    """The entries of sparse layers by the next state that they lead to; what is one table in several layers is there
+    once.
+
+    Those of next state t are ``entries[at[f + t]:at[f + t + 1]]``, f = ``first[h]``, counted from the first entry of the
+    layer on, in the order of pairs; ``pairs`` has theirs.
+    """
+
+    #: ``(H,)``, -1 for a dense layer.
+    first: NDArray[np.int64]
+    at: NDArray[np.int64]
+    entries: NDArray[np.int32]
+    pairs: NDArray[np.int32]
+
+
 class ConfidenceSet(ABC):
     """A product of row sets, one per pair: kernels are lists over layers of ``(S_h, A, S_{h+1})``.
 
     Immutable: learners replace a set, they never change one.
     """
+
+    sparse: bool
+    """Whether some layer is stored by its possible transitions alone."""
+    _arrivals: Arrivals | None = None
 
     layer_sizes: tuple[int, ...]
     n_actions: int
@@ -73,29 +101,52 @@ class ConfidenceSet(ABC):
 
     def with_rows_of(self, actions: Sequence[NDArray[np.intp]]) -> Self:
         """The set in which the row set of pair (s, a) of layer h is that of (s, ``actions[h][s, a]``)."""
-        tables = self._row_data()
-        copied = [[with_copied_rows(t, a) for t, a in zip(part, actions, strict=True)] for part in tables]
-        same = all(
-            np.array_equal(old, new)
-            for part, copy in zip(tables, copied, strict=True)
-            for old, new in zip(part, copy, strict=True)
-        )
-        return self if same else self._with_row_data(*copied)
+        if all((table == np.arange(self.n_actions)).all() for table in actions):
+            return self
+        return self._with_row_data(
+            *([_with_rows_of(table, taken) for table, taken in zip(part, actions, strict=True)]
+              for part in self._row_data())
+        )  # fmt: skip
+
+    def dense(self) -> Self:
+        """The same set with dense tables, for what needs them; ``InvalidSpecError`` if one would be too large."""
+        if not self.sparse:
+            return self
+        self.require_narrow()
+        return self._with_row_data(*([np.asarray(table) for table in part] for part in self._row_data()))
+
+    def require_narrow(self) -> None:
+        """Raise if dense tables would be too large for what needs them."""
+        for h, (n, m) in enumerate(pairwise(self.layer_sizes)):
+            size = n * self.n_actions * m
+            if self.sparse and size > LARGEST_DENSE_LAYER:
+                raise InvalidSpecError(
+                    f"layer {h} has {n} states and leads to {m}: this needs dense tables of {size:.3g} entries, "
+                    f"{8 * size / 2**30:.1f} GiB each, and about {float(max(n, m)) ** 3:.0e} operations per iteration "
+                    "and layer; entropy='conditional' works on the possible transitions alone"
+                )
+
+    @property
+    def arrivals(self) -> Arrivals:
+        """The transposed supports of sparse layers; computed once, and shared by the sets of later estimates."""
+        if self._arrivals is None:
+            self._arrivals = _arrivals(self._row_data()[0])
+        return self._arrivals
 
     @abstractmethod
-    def _row_data(self) -> tuple[Sequence[Table], ...]:
-        """What the row sets are made of: lists over layers of tables ``(S_h, A, ...)``."""
+    def _row_data(self) -> tuple[Sequence[Any], ...]:
+        """What the row sets are made of: lists over layers of tables ``(S_h, A, ...)``, rows first."""
 
     @abstractmethod
-    def _with_row_data(self, *tables: list[Table]) -> Self:
+    def _with_row_data(self, *tables: list[Any]) -> Self:
         """The same set with other :meth:`_row_data`."""
 
     @abstractmethod
     def contains(self, kernels: Sequence[ArrayLike], tolerance: float = 1e-9) -> bool:
         """Does each row of a reachable state lie in its row set, up to this distance?"""
 
-    def hull(self) -> tuple[list[Table], list[Table]]:
-        """Least and greatest value of each entry over its row set, as two lists of tables.
+    def hull(self) -> tuple[list[Any], list[Any]]:
+        """Least and greatest value of each entry over its row set, as two lists of tables, sparse where the set is.
 
         Exact. The rows of an empty pair are NaN.
         """
@@ -110,26 +161,16 @@ class ConfidenceSet(ABC):
         everywhere = self.flat_reachable.all()
         self.kept_states = None if everywhere else [np.flatnonzero(reached) for reached in reachable]
 
-    def _row_tables(self, name: str, tables: Sequence[ArrayLike]) -> list[Table]:
+    def _row_tables(self, name: str, tables: Sequence[Any]) -> list[Any]:
         """Check tables (S_h, A, S_{h+1}) against the shape of this set."""
         if len(tables) != self.horizon:
             raise InvalidMDPError(f"{name} has {len(tables)} layers; this set needs {self.horizon}")
-        checked = row_tables(name, tables)
+        checked = row_tables(name, tables, n_actions=self.n_actions)
         for h, table in enumerate(checked):
             expected = (self.layer_sizes[h], self.n_actions, self.layer_sizes[h + 1])
             if table.shape != expected:
                 raise InvalidMDPError(f"{name}[{h}] has shape {table.shape}; this set needs {expected}")
         return checked
-
-    def _layers(self, flat: Table) -> list[Table]:
-        """Views of a flat array as tables (S_h, A, S_{h+1})."""
-        tables = []
-        start = 0
-        for n, m in zip(self.layer_sizes[:-1], self.layer_sizes[1:], strict=True):
-            end = start + n * self.n_actions * m
-            tables.append(flat[start:end].reshape(n, self.n_actions, m))
-            start = end
-        return tables
 
     def _list_pairs(self, flags: Sequence[NDArray[np.bool_]]) -> NDArray[np.intp]:
         """Indices (layer, state, action) of the flagged pairs among reachable states."""
@@ -140,12 +181,91 @@ class ConfidenceSet(ABC):
         return np.concatenate(found).astype(np.intp)
 
 
-def row_tables(name: str, tables: Sequence[ArrayLike], extra: int = 0) -> list[Table]:
+def _with_rows_of(table: Any, actions: NDArray[np.intp]) -> Any:
+    if isinstance(table, SparseRows):
+        return table.taken(np.arange(len(actions))[:, None] * actions.shape[1] + actions)
+    return with_copied_rows(table, actions)
+
+
+def _arrivals(tables: Sequence[Any]) -> Arrivals:
+    first: dict[int, int] = {}
+    at, entries, pairs = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int32)], [np.zeros(0, dtype=np.int32)]
+    row = entry = 0
+    for table in tables:
+        if isinstance(table, SparseRows) and id(table) not in first:
+            first[id(table)] = row
+            order = np.argsort(table.nexts, kind="stable")
+            counts = np.bincount(table.nexts, minlength=table.shape[2])
+            at.append(entry + np.concatenate([[0], np.cumsum(counts)]))
+            entries.append(order.astype(np.int32))
+            pairs.append(table.pairs[order].astype(np.int32))
+            row, entry = row + len(at[-1]), entry + len(order)
+    places = np.array([first.get(id(table), -1) for table in tables], dtype=np.int64)
+    return Arrivals(places, *(np.concatenate(part) for part in (at, entries, pairs)))
+
+
+def dense_rows(sizes: Sequence[int], n_actions: int, values: Table) -> Rows:
+    """The rows of dense layers, the values of all of them in one flat vector."""
+    starts = np.cumsum([0, *(n * n_actions * m for n, m in pairwise(sizes))])[:-1]
+    places = np.zeros((len(starts), 3), dtype=np.int64)
+    places[:, 0], places[:, 1] = starts, -1
+    return Rows(places, np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int32), values)
+
+
+def restricted(table: Any, support: Any) -> tuple[NDArray[np.float64], Table]:
+    """The entries of a table on the support of another one, and the sum of the absolute values of the others, (S_h, A).
+
+    On that of a dense one, ``support`` may be anything of its shape, all entries count.
+    """
+    if not isinstance(support, SparseRows):
+        return np.asarray(table), np.zeros(table.shape[:2])
+    if isinstance(table, SparseRows) and table.nexts is support.nexts and table.pointers is support.pointers:
+        return table.values, np.zeros(table.shape[:2])
+    n, n_actions, m = support.shape[:3]
+    pairs = support.pairs
+    if not isinstance(table, SparseRows):
+        others = np.abs(table).reshape(n * n_actions, m)
+        others[pairs, support.nexts] = 0.0
+        return table.reshape(n * n_actions, m)[pairs, support.nexts], others.sum(axis=1).reshape(n, n_actions)
+    keys, places = table.pairs * m + table.nexts, pairs * m + support.nexts
+    inside = np.isin(keys, places)
+    values = np.zeros(len(places))
+    values[np.searchsorted(places, keys[inside])] = table.values[inside]
+    outside = np.bincount(table.pairs[~inside], np.abs(table.values[~inside]), minlength=n * n_actions)
+    return values, outside.reshape(n, n_actions)
+
+
+def any_of_row(flags: NDArray[np.bool_], support: Any) -> NDArray[np.bool_]:
+    """Whether an entry of the row is flagged, (S_h, A)."""
+    if not isinstance(support, SparseRows):
+        return np.asarray(flags.any(axis=2))
+    found = np.zeros(support.shape[0] * support.shape[1], dtype=np.bool_)
+    found[support.pairs[flags]] = True
+    return found.reshape(support.shape[:2])
+
+
+def sum_of_row(values: NDArray[np.float64], support: Any) -> Table:
+    """Of entries on a support, (S_h, A)."""
+    return row_sums(support.with_values(values)) if isinstance(support, SparseRows) else np.asarray(values.sum(axis=2))
+
+
+def row_tables(name: str, tables: Sequence[Any], extra: int = 0, n_actions: int | None = None) -> list[Any]:
     """Check a list over layers of tables (S_h, A, S_{h+1}) with ``extra`` further axes; finite, and
-    consistent from layer to layer."""
+    consistent from layer to layer.  Sparse ones stay sparse, and what is one object stays one."""
     if len(tables) == 0:
         raise InvalidMDPError(f"{name} is empty; at least one layer is needed")
-    checked = [np.ascontiguousarray(table, dtype=np.float64) for table in tables]
+    found: dict[int, Any] = {}
+    if n_actions is None and is_sparse(tables[0]):  # the rows of a sparse matrix of the first state are its actions
+        n_actions = tables[0].shape[1 if isinstance(tables[0], SparseRows) else 0]
+    for h, table in enumerate(tables):
+        if id(table) not in found:
+            found[id(table)] = (
+                sparse_table(table, n_actions, f"{name}[{h}]")
+                if is_sparse(table)
+                else np.ascontiguousarray(table, dtype=np.float64)
+            )
+    checked = [found[id(table)] for table in tables]
+    seen: set[int] = set()
     for h, table in enumerate(checked):
         if table.ndim != 3 + extra or 0 in table.shape:
             axes = "(S_h, A, S_{h+1}, d)" if extra else "(S_h, A, S_{h+1})"
@@ -158,7 +278,9 @@ def row_tables(name: str, tables: Sequence[ArrayLike], extra: int = 0) -> list[T
             raise InvalidMDPError(f"{name}[{h}] has {table.shape[1]} actions but {name}[0] has {checked[0].shape[1]}")
         if extra and table.shape[3:] != checked[0].shape[3:]:
             raise InvalidMDPError(f"{name}[{h}] has dimension {table.shape[3]} but {name}[0] has {checked[0].shape[3]}")
-        reject(f"{name}[{h}]", h, table, ~np.isfinite(table), "a finite number")
+        if id(table) not in seen:
+            reject(f"{name}[{h}]", h, table, ~np.isfinite(entries_of(table)), "a finite number")
+        seen.add(id(table))
     if checked[0].shape[0] != 1 or checked[-1].shape[2] != 1:
         raise InvalidMDPError(
             f"{name} starts with {checked[0].shape[0]} states and ends in {checked[-1].shape[2]}; "
@@ -167,35 +289,60 @@ def row_tables(name: str, tables: Sequence[ArrayLike], extra: int = 0) -> list[T
     return checked
 
 
-def layer_sizes_of(tables: Sequence[Table]) -> tuple[int, ...]:
+def entries_of(table: Any) -> NDArray[Any]:
+    """The values of a dense or sparse table."""
+    return table.values if isinstance(table, SparseRows) else np.asarray(table)
+
+
+def row_sums(table: RowTable) -> Table:
+    """Sums over the next states, (S_h, A) or (S_h, A, d)."""
+    return table.sums() if isinstance(table, SparseRows) else np.asarray(table.sum(axis=2))
+
+
+def layer_sizes_of(tables: Sequence[RowTable]) -> tuple[int, ...]:
     """Sizes of layers 0..H of checked tables."""
     return (*(table.shape[0] for table in tables), tables[-1].shape[2])
 
 
-def reject(name: str, layer: int, table: Table, wrong: NDArray[np.bool_], requirement: str) -> None:
+def reject(name: str, layer: int, table: RowTable, wrong: NDArray[np.bool_], requirement: str) -> None:
     """Raise for the first flagged entry of a table (S_h, A, ...), naming where it stands."""
     if wrong.any():
-        where = tuple(int(i) for i in np.argwhere(wrong)[0])
+        place = tuple(int(i) for i in np.argwhere(wrong)[0])
+        value = float(entries_of(table)[place])
+        where = (*table.place(place[0]), *place[1:]) if isinstance(table, SparseRows) else place
         labels = ("state", "action", "next state", "coordinate")
-        place = ", ".join(f"{label} {i}" for label, i in zip(labels, where, strict=False))
-        raise InvalidMDPError(f"{name}: value {float(table[where])!r} at layer {layer}, {place} must be {requirement}")
+        words = ", ".join(f"{label} {i}" for label, i in zip(labels, where, strict=False))
+        raise InvalidMDPError(f"{name}: value {value!r} at layer {layer}, {words} must be {requirement}")
 
 
-def check_distributions(name: str, tables: Sequence[Table]) -> None:
+def check_distributions(name: str, tables: Sequence[RowTable]) -> None:
     """Every row must be non-negative and sum to one."""
+    seen: set[int] = set()
     for h, table in enumerate(tables):
-        reject(f"{name}[{h}]", h, table, table < 0.0, "non-negative")
-        sums = table.sum(axis=2)
+        if id(table) in seen:
+            continue
+        seen.add(id(table))
+        reject(f"{name}[{h}]", h, table, entries_of(table) < 0.0, "non-negative")
+        sums = row_sums(table)
         reject(f"row sums of {name}[{h}]", h, sums, np.abs(sums - 1.0) > 1e-8, "one (within 1e-8)")
 
 
-def reachable_states(possible: Sequence[NDArray[np.bool_]]) -> list[NDArray[np.bool_]]:
+def reachable_states(possible: Sequence[Any]) -> list[NDArray[np.bool_]]:
     """Forward closure of 'entry (s, a, s') may be positive' from the single first state.
 
-    ``possible`` has H entries (S_h, A, S_{h+1}); the terminal state is always reached.
+    ``possible`` has H tables of bool (S_h, A, S_{h+1}); the terminal state is always reached.
     """
     reached: list[NDArray[np.bool_]] = [np.ones(1, dtype=np.bool_)]
+    pairs: dict[int, NDArray[np.intp]] = {}
     for table in possible[:-1]:
-        reached.append(np.asarray(table[reached[-1]].any(axis=(0, 1))))
+        if isinstance(table, SparseRows):
+            if id(table.pointers) not in pairs:
+                pairs[id(table.pointers)] = table.pairs
+            from_reached = reached[-1][pairs[id(table.pointers)] // table.shape[1]]
+            following = np.zeros(table.shape[2], dtype=np.bool_)
+            following[table.nexts[from_reached & table.values]] = True
+            reached.append(following)
+        else:
+            reached.append(np.asarray(table[reached[-1]].any(axis=(0, 1))))
     reached.append(np.ones(1, dtype=np.bool_))
     return reached

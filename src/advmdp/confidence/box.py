@@ -14,12 +14,21 @@ from advmdp._compiled import kernel
 from advmdp.confidence.base import (
     ROUNDING,
     ConfidenceSet,
+    RowTable,
     Table,
+    any_of_row,
+    dense_rows,
+    entries_of,
     layer_sizes_of,
     reject,
+    restricted,
+    row_sums,
     row_tables,
+    sum_of_row,
 )
-from advmdp.layered.rows import like, values_of
+from advmdp.errors import InvalidMDPError
+from advmdp.layered.rows import Rows, SparseRows, flat_rows, like, next_state, row_begin, row_end, values_of
+from advmdp.layered.rows import row_tables as tables_of
 
 
 class BoxSet(ConfidenceSet):
@@ -27,49 +36,70 @@ class BoxSet(ConfidenceSet):
 
     Bounds may be given unclipped, as centre minus and plus width: the attributes ``lower`` and
     ``upper`` are their intersection with [0, 1], while ``enlarged`` scales the given intervals. (An
-    interval that misses [0, 1] leaves lower > upper, an empty pair.)
+    interval that misses [0, 1] leaves lower > upper, an empty pair.)  Layers may be sparse: what ``upper`` does not
+    store is impossible, and ``lower`` may have fewer entries, which are zero then.
+
+    ``rows`` has ``lower`` in flat arrays, and ``flat_upper`` the upper bounds of the same entries.
     """
 
-    def __init__(self, lower: Sequence[ArrayLike], upper: Sequence[ArrayLike]) -> None:
+    def __init__(self, lower: Sequence[Any], upper: Sequence[Any]) -> None:
+        upper = row_tables("upper", upper)
         lower = row_tables("lower", lower)
         self.layer_sizes = layer_sizes_of(lower)
         self.n_actions = lower[0].shape[1]
         upper = self._row_tables("upper", upper)
         for h, (low, high) in enumerate(zip(lower, upper, strict=True)):
-            reject(f"lower[{h}]", h, low, low > high, "at most the upper bound of that entry")
+            if isinstance(low, SparseRows) or isinstance(high, SparseRows):
+                lower[h] = _on_support(h, low, high)
+            reject(f"lower[{h}]", h, lower[h], entries_of(lower[h]) > entries_of(high),
+                   "at most the upper bound of that entry")  # fmt: skip
+        self.sparse = any(isinstance(table, SparseRows) for table in upper)
         self._set_intervals(lower, upper)
 
-    def _set_intervals(self, lower: list[Table], upper: list[Table]) -> None:
-        self._given = lower, upper
+    def _set_intervals(self, lower: list[Any], upper: list[Any]) -> None:
+        self._given: tuple[list[RowTable], list[RowTable]] = lower, upper
         # The one entry of a terminal row is one whatever the caller wrote there.
-        ones = np.ones(self.layer_sizes[-2] * self.n_actions)
-        self.flat_lower = np.concatenate([*(table.ravel() for table in lower[:-1]), ones])
-        self.flat_upper = np.concatenate([*(table.ravel() for table in upper[:-1]), ones])
-        np.maximum(self.flat_lower, 0.0, out=self.flat_lower)
-        np.minimum(self.flat_upper, 1.0, out=self.flat_upper)
-        self.lower = self._layers(self.flat_lower)
-        self.upper = self._layers(self.flat_upper)
+        last = np.ones((self.layer_sizes[-2], self.n_actions, 1))
+        bounds = [[*tables[:-1], last] for tables in (lower, upper)]
+        flat = [np.concatenate([entries_of(table) for table in tables], axis=None) for tables in bounds]
+        np.maximum(flat[0], 0.0, out=flat[0])
+        np.minimum(flat[1], 1.0, out=flat[1])
+        if self.sparse:
+            # Bounds differ from layer to layer even where supports are shared: each has its own entries.
+            tables = [t.with_values(t.values) if isinstance(t, SparseRows) else t.view() for t in bounds[0]]
+            self.rows = flat_rows(tables).with_values(flat[0])
+        else:
+            tables = bounds[0]
+            self.rows = dense_rows(self.layer_sizes, self.n_actions, flat[0])
+        self.flat_lower, self.flat_upper = flat
+        self.lower = list(tables_of(self.rows, tables))
+        self.upper = list(tables_of(self.rows.with_values(self.flat_upper), tables))
         reached = np.zeros(sum(self.layer_sizes), dtype=np.bool_)
         sizes = np.array(self.layer_sizes, dtype=np.int64)
-        mark_reachable(self.flat_lower, self.flat_upper, sizes, self.n_actions, reached)
+        mark_reachable(self.rows, self.flat_upper, sizes, self.n_actions, reached)
         self._set_reachable(np.split(reached, np.cumsum(self.layer_sizes[:-1])))
 
-    def with_estimate(self, lower: list[Table], upper: list[Table]) -> Self:
-        """The set of new intervals, trusted to be of this shape and ordered: what a learner calls."""
+    def with_estimate(self, lower: list[Any], upper: list[Any]) -> Self:
+        """The set of new intervals, trusted to be of this shape, on these supports and ordered: what a learner calls."""
         new = copy(self)
         new._set_intervals(lower, upper)
         return new
 
-    def _row_data(self) -> tuple[Sequence[Table], ...]:
+    def _row_data(self) -> tuple[Sequence[Any], ...]:
         return self._given
 
-    def _with_row_data(self, *tables: list[Table]) -> Self:
-        return self.with_estimate(*tables)
+    def _with_row_data(self, *tables: list[Any]) -> Self:
+        new = copy(self)
+        new.sparse, new._arrivals = any(isinstance(table, SparseRows) for table in tables[0]), None
+        new._set_intervals(*tables)
+        return new
 
     def empty_pairs(self) -> NDArray[np.intp]:
         return self._list_pairs(
             [
-                (low.sum(axis=2) > 1.0 + ROUNDING) | (high.sum(axis=2) < 1.0 - ROUNDING) | (low > high).any(axis=2)
+                (row_sums(low) > 1.0 + ROUNDING)
+                | (row_sums(high) < 1.0 - ROUNDING)
+                | any_of_row(entries_of(low) > entries_of(high), low)
                 for low, high in zip(self.lower, self.upper, strict=True)
             ]
         )
@@ -77,7 +107,7 @@ class BoxSet(ConfidenceSet):
     def smallest_radius_multiple(self) -> float:
         worst = 0.0
         for h in range(self.horizon - 1):
-            low, high = (bounds[h][self.reachable[h]] for bounds in self._given)
+            low, high = (_padded(bounds[h])[self.reachable[h]] for bounds in self._given)
             multiples = _least_multiples(0.5 * (low + high), 0.5 * (high - low))
             worst = max(worst, float(multiples.max(initial=0.0)))
         return worst
@@ -85,37 +115,61 @@ class BoxSet(ConfidenceSet):
     def enlarged(self, multiple: float) -> Self:
         lower, upper = [], []
         for low, high in zip(*self._given, strict=True):
-            middle, half = 0.5 * (low + high), 0.5 * multiple * (high - low)
-            lower.append(middle - half)
-            upper.append(middle + half)
+            middle = 0.5 * (entries_of(low) + entries_of(high))
+            half = 0.5 * multiple * (entries_of(high) - entries_of(low))
+            lower.append(low.with_values(middle - half) if isinstance(low, SparseRows) else middle - half)
+            upper.append(low.with_values(middle + half) if isinstance(low, SparseRows) else middle + half)
         return self.with_estimate(lower, upper)
 
     def contains(self, kernels: Sequence[ArrayLike], tolerance: float = 1e-9) -> bool:
-        rows = self._row_tables("kernels", kernels)
-        for row, low, high, reached in zip(rows, self.lower, self.upper, self.reachable, strict=False):
+        tables = self._row_tables("kernels", kernels)
+        for table, low, high, reached in zip(tables, self.lower, self.upper, self.reachable, strict=False):
+            row, outside = restricted(table, low)
+            wrong = ~((row >= entries_of(low) - tolerance) & (row <= entries_of(high) + tolerance))
             inside = (
-                (row >= low - tolerance).all(axis=2)
-                & (row <= high + tolerance).all(axis=2)
-                & (np.abs(row.sum(axis=2) - 1.0) <= tolerance)
-            )
+                ~any_of_row(wrong, low)
+                & (outside <= tolerance)
+                & (np.abs(sum_of_row(row, low) - 1.0) <= tolerance)
+            )  # fmt: skip
             if not inside[reached].all():
                 return False
         return True
 
 
+def _on_support(h: int, low: Any, high: Any) -> RowTable:
+    """Lower bounds on the support of the upper ones."""
+    values, outside = restricted(low, high)
+    if outside.any():
+        state, action = np.argwhere(outside)[0].tolist()
+        raise InvalidMDPError(
+            f"lower[{h}] has an entry at layer {h}, state {state}, action {action} that upper[{h}] does not store"
+        )
+    return high.with_values(values) if isinstance(high, SparseRows) else np.ascontiguousarray(values)
+
+
+def _padded(table: RowTable) -> Table:
+    """Rows (S_h, A, longest): those of a sparse table in front, and zeros, which change no sum."""
+    if not isinstance(table, SparseRows):
+        return table
+    lengths = np.diff(table.pointers)
+    found = np.zeros((len(lengths), int(lengths.max(initial=1))))
+    found[np.arange(found.shape[1]) < lengths[:, None]] = table.values
+    return found.reshape(*table.shape[:2], -1)
+
+
 def all_kernels(layer_sizes: Sequence[int], n_actions: int, support: Sequence[Any] | None = None) -> BoxSet:
     """The set of all kernels, on a support if there is one: what is known before the first episode."""
     if support is not None:
-        shapes = [values_of(table).shape for table in support]
-        low, high = ([like(t, make(n)) for t, n in zip(support, shapes, strict=True)] for make in (np.zeros, np.ones))
-        return BoxSet(low, high)
+        shapes = {id(table): (table, values_of(table).shape) for table in support}
+        low, high = ({key: like(t, make(n)) for key, (t, n) in shapes.items()} for make in (np.zeros, np.ones))
+        return BoxSet([low[id(table)] for table in support], [high[id(table)] for table in support])
     shapes = [(n, n_actions, m) for n, m in pairwise(layer_sizes)]
     return BoxSet([np.zeros(shape) for shape in shapes], [np.ones(shape) for shape in shapes])
 
 
 @kernel
 def mark_reachable(
-    lower: Table,
+    lower: Rows,
     upper: Table,
     sizes: NDArray[np.int64],
     n_actions: int,
@@ -129,21 +183,20 @@ def mark_reachable(
     reached[0] = True
     reached[reached.shape[0] - 1] = True
     state = 0
-    entry = 0
     for h in range(sizes.shape[0] - 2):
         n = sizes[h]
         m = sizes[h + 1]
-        for s in range(n):
-            for _ in range(n_actions):
-                if reached[state + s]:
-                    room = 1.0
-                    for t in range(m):
-                        room -= lower[entry + t]
-                    for t in range(m):
-                        most = min(upper[entry + t], room + lower[entry + t])
-                        if most > ROUNDING:
-                            reached[state + n + t] = True
-                entry += m
+        for pair in range(n * n_actions):
+            if reached[state + pair // n_actions]:
+                begin = row_begin(lower, h, pair, m)
+                end = row_end(lower, h, pair, m)
+                room = 1.0
+                for e in range(begin, end):
+                    room -= lower.values[e]
+                for e in range(begin, end):
+                    most = min(upper[e], room + lower.values[e])
+                    if most > ROUNDING:
+                        reached[state + n + next_state(lower, h, begin, e)] = True
         state += n
 
 

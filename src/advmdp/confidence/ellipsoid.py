@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Self
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,16 +12,48 @@ from numpy.typing import ArrayLike, NDArray
 from advmdp.confidence.base import (
     ROUNDING,
     ConfidenceSet,
+    RowTable,
     Table,
+    any_of_row,
+    entries_of,
     layer_sizes_of,
     reachable_states,
     reject,
+    restricted,
+    row_sums,
     row_tables,
+    sum_of_row,
 )
 from advmdp.errors import InvalidMDPError
+from advmdp.layered.rows import Rows, SparseRows, flat_rows
 
 if TYPE_CHECKING:
     from advmdp.solvers.reduction import ReducedEllipsoid
+    from advmdp.solvers.weights import Weights
+
+
+class FeatureTables:
+    """Features, and what follows from them alone: shared by the sets of all estimates."""
+
+    def __init__(self, tables: list[RowTable]) -> None:
+        self.tables = tables
+
+    @cached_property
+    def flat(self) -> Table:
+        """Those of all layers but the last in one flat array, dense."""
+        return np.concatenate([np.empty(0), *(np.asarray(table).ravel() for table in self.tables[:-1])])
+
+    @cached_property
+    def rows(self) -> Rows:
+        """In flat arrays for compiled passes, what is one object in several layers once: d values for each entry,
+        entry by entry in sparse layers, (S_{h+1}, d, A, S_h) in dense ones."""
+        rows = flat_rows(self.tables)
+        distinct = {id(table): table for table in self.tables}.values()
+        values = [
+            table.values.ravel() if isinstance(table, SparseRows) else table.transpose(2, 3, 1, 0).ravel()
+            for table in distinct
+        ]
+        return rows.with_values(np.concatenate(values))
 
 
 class EllipsoidSet(ConfidenceSet):
@@ -29,31 +62,54 @@ class EllipsoidSet(ConfidenceSet):
     ``features[h]`` is (S_h, A, S_{h+1}, d), ``centres[h]`` is (d,), ``grams[h]`` is Lambda_h (d, d),
     and ``radius`` one number or one per layer. ``simplex=True`` adds theta >= 0, for mixtures of d
     simulators. The terminal layer's features, centre and Gram matrix are ignored.
+
+    Layers of features may be sparse, :class:`~advmdp.layered.rows.SparseRows` with d values per entry.  They stay so
+    where the rows are mixtures of simulators, as ``weights`` says; other sets have dense tables in all that they do.
     """
 
     def __init__(
         self,
-        features: Sequence[ArrayLike],
+        features: Sequence[Any],
         centres: Sequence[ArrayLike],
         grams: Sequence[ArrayLike],
         radius: ArrayLike,
         simplex: bool = False,
     ) -> None:
-        self.features = row_tables("features", features, extra=1)
+        self.features: list[Any] = row_tables("features", features, extra=1)
         self.layer_sizes = layer_sizes_of(self.features)
         self.n_actions = self.features[0].shape[1]
         self.dim = self.features[0].shape[3]
         self.simplex = simplex
-        if simplex:
-            for h, table in enumerate(self.features[:-1]):
-                wrong = table < 0.0
-                reject(f"features[{h}]", h, table, wrong, "non-negative when simplex=True")
+        distinct = {id(table): (h, table) for h, table in reversed(list(enumerate(self.features[:-1])))}.values()
+        possible = {}
+        for h, table in distinct:
+            if simplex:
+                reject(f"features[{h}]", h, table, entries_of(table) < 0.0, "non-negative when simplex=True")
+            positive = (entries_of(table) != 0.0).any(axis=-1)
+            possible[id(table)] = table.with_values(positive) if isinstance(table, SparseRows) else positive
         # A row that starts in a reachable state can put mass where its feature is not zero.
-        self._set_reachable(reachable_states([(table != 0.0).any(axis=3) for table in self.features]))
+        self._set_reachable(reachable_states([*(possible[id(table)] for table in self.features[:-1]), None]))
+        self.sums = self._common_sums() if simplex else None
+        self.sparse = any(isinstance(table, SparseRows) for table in self.features)
         self.centres, self.grams = self._checked_estimate(centres, grams)
         self.radius = self._per_layer(radius)
-        self.flat_features = np.concatenate([np.empty(0), *(table.ravel() for table in self.features[:-1])])
+        self.feature_tables = FeatureTables(self.features)
         self._reduced: ReducedEllipsoid | None = None
+        self._weights: Weights | None = None
+
+    def _common_sums(self) -> Table | None:
+        """What the features of each layer but the last sum to over the next states, if that is the same number for all
+        coordinates and reachable pairs of the layer."""
+        sums: dict[int, Table] = {}
+        found = np.empty(self.horizon - 1)
+        for h, table in enumerate(self.features[:-1]):
+            if id(table) not in sums:
+                sums[id(table)] = row_sums(table)
+            here = sums[id(table)][self.reachable[h]]
+            found[h] = here.mean()
+            if not (found[h] > 0.0 and np.abs(here - found[h]).max() <= ROUNDING * found[h]):
+                return None
+        return found
 
     def _checked_estimate(
         self, centres: Sequence[ArrayLike], grams: Sequence[ArrayLike]
@@ -107,13 +163,13 @@ class EllipsoidSet(ConfidenceSet):
         new.__dict__.update(self.__dict__)
         new.centres, new.grams = centres, grams
         new.radius = np.full(self.horizon, radius, dtype=np.float64)
-        new._reduced = None
+        new._reduced = new._weights = None
         return new
 
-    def _row_data(self) -> tuple[Sequence[Table], ...]:
+    def _row_data(self) -> tuple[Sequence[Any], ...]:
         return (self.features,)
 
-    def _with_row_data(self, *tables: list[Table]) -> Self:
+    def _with_row_data(self, *tables: list[Any]) -> Self:
         (features,) = tables
         return type(self)(features, list(self.centres), list(self.grams), self.radius, self.simplex)
 
@@ -121,28 +177,53 @@ class EllipsoidSet(ConfidenceSet):
         return self.with_estimate(self.centres, self.grams, multiple * self.radius)
 
     @property
+    def flat_features(self) -> Table:
+        """The features of all layers but the last in one flat array, dense; computed once."""
+        self.require_narrow()
+        return self.feature_tables.flat
+
+    @property
     def reduced(self) -> ReducedEllipsoid:
-        """The row sets in the form that the solvers work on; computed once per set."""
+        """The row sets pair by pair in the form that the mirror step works on; computed once per set."""
         if self._reduced is None:
             from advmdp.solvers.reduction import reduce_ellipsoid
 
             self._reduced = reduce_ellipsoid(self)
         return self._reduced
 
+    @property
+    def weights(self) -> Weights | None:
+        """The mixture weights of each layer, which all of its row sets are images of, once per set; None where rows
+        are no mixtures, or sums of features differ."""
+        if self._weights is None and self.sums is not None:
+            from advmdp.solvers.weights import weight_sets
+
+            self._weights = weight_sets(self.sums, np.asarray(self.centres), np.asarray(self.grams), self.radius)
+        return self._weights
+
     def _smallest_multiples(self) -> list[Table]:
         """Per pair (S_h, A): the smallest multiple of the radius that leaves it a valid row."""
+        last = np.zeros((self.layer_sizes[-2], self.n_actions))
+        if self.weights is not None:
+            return [
+                *(np.full((size, self.n_actions), multiple)
+                  for size, multiple in zip(self.layer_sizes, self.weights.smallest, strict=False)),
+                last,
+            ]  # fmt: skip
         multiples = []
         start = 0
         for size in self.layer_sizes[:-2]:
             blocks = self.reduced.smallest[start : start + size * self.n_actions]
             multiples.append(blocks.reshape(self.n_actions, size).T)
             start += len(blocks)
-        return [*multiples, np.zeros((self.layer_sizes[-2], self.n_actions))]
+        return [*multiples, last]
 
     def empty_pairs(self) -> NDArray[np.intp]:
         return self._list_pairs([multiple > 1.0 + ROUNDING for multiple in self._smallest_multiples()])
 
     def smallest_radius_multiple(self) -> float:
+        if self.weights is not None:
+            return float(self.weights.smallest.max(initial=0.0))
         if self.kept_states is None:
             return float(self.reduced.smallest.max(initial=0.0))
         return max(
@@ -151,13 +232,30 @@ class EllipsoidSet(ConfidenceSet):
         )
 
     def contains(self, kernels: Sequence[ArrayLike], tolerance: float = 1e-9) -> bool:
-        rows = self._row_tables("kernels", kernels)
+        tables = self._row_tables("kernels", kernels)
         for h in range(self.horizon - 1):
-            for s in np.flatnonzero(self.reachable[h]).tolist():
-                for a in range(self.n_actions):
-                    if self._distance_to_row(h, s, a, rows[h][s, a]) > tolerance:
-                        return False
+            away = ~self._surely_contained(h, tables[h], tolerance) & self.reachable[h][:, None]
+            for s, a in np.argwhere(away).tolist():
+                if self._distance_to_row(h, s, a, tables[h][s, a]) > tolerance:
+                    return False
         return True
+
+    def _surely_contained(self, h: int, table: Any, tolerance: float) -> NDArray[np.bool_]:
+        """Pairs (S_h, A) whose rows are those of one parameter of the set, the one that fits all of them best."""
+        features = self.features[h]
+        row, outside = restricted(table, features)
+        phi = entries_of(features).reshape(-1, self.dim)
+        theta = np.linalg.lstsq(phi, row.ravel(), rcond=None)[0]
+        apart = theta - self.centres[h]
+        if apart @ self.grams[h] @ apart > self.radius[h] ** 2 or (self.simplex and theta.min() < 0.0):
+            return np.zeros(features.shape[:2], dtype=np.bool_)
+        missing = (row.ravel() - phi @ theta) ** 2
+        if isinstance(features, SparseRows):
+            squares = np.bincount(features.pairs, missing, minlength=outside.size).reshape(outside.shape)
+        else:
+            squares = missing.reshape(features.shape[:3]).sum(axis=2)
+        valid = ~any_of_row(row < -tolerance, features) & (np.abs(sum_of_row(row, features) - 1.0) <= tolerance)
+        return np.asarray(valid & (np.sqrt(squares) + outside <= 0.5 * tolerance))
 
     def _distance_to_row(self, h: int, s: int, a: int, row: Table) -> float:
         """Euclidean distance of a row from this pair's set (a distribution is not assumed).
@@ -167,7 +265,7 @@ class EllipsoidSet(ConfidenceSet):
         """
         from scipy.optimize import nnls  # slow to import
 
-        phi, centre = self.features[h][s, a], self.centres[h]
+        phi, centre = self.features[h][s, a], self.centres[h]  # of sparse features the dense row
         factor = np.linalg.cholesky(self.grams[h]).T
         radius = float(self.radius[h])
         off_simplex = max(abs(float(row.sum()) - 1.0), -float(row.min()), 0.0)

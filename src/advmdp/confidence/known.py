@@ -10,31 +10,42 @@ from numpy.typing import ArrayLike, NDArray
 
 from advmdp.confidence.base import (
     ConfidenceSet,
-    Table,
+    RowTable,
+    any_of_row,
     check_distributions,
+    entries_of,
     layer_sizes_of,
     reachable_states,
+    restricted,
     row_tables,
 )
 from advmdp.layered import IntArray, LayeredMDP
+from advmdp.layered.rows import SparseRows, flat_rows
+from advmdp.layered.rows import row_tables as tables_of
 
 
 class KnownKernels(ConfidenceSet):
-    """The singleton {P}: ``kernels[h]`` is the table (S_h, A, S_{h+1}) of P_h."""
+    """The singleton {P}: ``kernels[h]`` is the table (S_h, A, S_{h+1}) of P_h, dense or sparse.
 
-    def __init__(self, kernels: Sequence[ArrayLike]) -> None:
+    ``rows`` has all of them in flat arrays; what is one object in several layers is stored once.
+    """
+
+    def __init__(self, kernels: Sequence[Any]) -> None:
         tables = row_tables("kernels", kernels)
         check_distributions("kernels", tables)
         self.layer_sizes = layer_sizes_of(tables)
         self.n_actions = tables[0].shape[1]
-        self.flat_kernels = np.concatenate(tables, axis=None)
-        self.kernels = self._layers(self.flat_kernels)
-        self._set_reachable(reachable_states([kernel > 0.0 for kernel in self.kernels]))
+        self.sparse = any(isinstance(table, SparseRows) for table in tables)
+        self.rows = flat_rows(tables)
+        self.kernels: list[Any] = list(tables_of(self.rows, tables))
+        positive = {id(table): table.with_values(table.values > 0.0) if isinstance(table, SparseRows) else table > 0.0
+                    for table in self.kernels}  # fmt: skip
+        self._set_reachable(reachable_states([positive[id(table)] for table in self.kernels]))
 
-    def _row_data(self) -> tuple[Sequence[Table], ...]:
+    def _row_data(self) -> tuple[Sequence[Any], ...]:
         return (self.kernels,)
 
-    def _with_row_data(self, *tables: list[Table]) -> Self:
+    def _with_row_data(self, *tables: list[Any]) -> Self:
         return type(self)(*tables)
 
     def empty_pairs(self) -> NDArray[np.intp]:
@@ -47,11 +58,13 @@ class KnownKernels(ConfidenceSet):
         return self
 
     def contains(self, kernels: Sequence[ArrayLike], tolerance: float = 1e-9) -> bool:
-        rows = self._row_tables("kernels", kernels)
-        return all(
-            bool(np.all(np.abs(row - known)[reached] <= tolerance))
-            for row, known, reached in zip(rows, self.kernels, self.reachable, strict=False)
-        )
+        tables = self._row_tables("kernels", kernels)
+        for table, known, reached in zip(tables, self.kernels, self.reachable, strict=False):
+            row, outside = restricted(table, known)
+            away = any_of_row(~(np.abs(row - entries_of(known)) <= tolerance), known) | (outside > tolerance)
+            if away[reached].any():
+                return False
+        return True
 
 
 class Nothing(NamedTuple):

@@ -4,35 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from advmdp.confidence.base import (
     ConfidenceSet,
+    RowTable,
     Table,
+    any_of_row,
     check_distributions,
+    entries_of,
     layer_sizes_of,
     reachable_states,
     reject,
+    restricted,
     row_tables,
+    sum_of_row,
 )
 from advmdp.errors import InvalidMDPError
+from advmdp.layered.rows import SparseRows
 
 
 class L1Set(ConfidenceSet):
     """Rows {p in the simplex : |p - centre|_1 <= radius} (UC-O-REPS).
 
     ``centres[h]`` holds distributions (S_h, A, S_{h+1}), ``radii[h]`` is (S_h, A). The centre is itself a
-    distribution, so no row set is ever empty.
+    distribution, so no row set is ever empty.  Where centres are sparse, what they do not store is impossible.
     """
 
-    def __init__(self, centres: Sequence[ArrayLike], radii: Sequence[ArrayLike]) -> None:
-        self.centres = row_tables("centres", centres)
+    def __init__(self, centres: Sequence[Any], radii: Sequence[ArrayLike]) -> None:
+        self.centres: list[Any] = row_tables("centres", centres)
         check_distributions("centres", self.centres)
         self.layer_sizes = layer_sizes_of(self.centres)
         self.n_actions = self.centres[0].shape[1]
+        self.sparse = any(isinstance(table, SparseRows) for table in self.centres)
         if len(radii) != self.horizon:
             raise InvalidMDPError(f"radii has {len(radii)} layers; centres has {self.horizon}")
         self.radii: list[Table] = []
@@ -49,23 +56,25 @@ class L1Set(ConfidenceSet):
     def _reachable(self) -> list[NDArray[np.bool_]]:
         return reachable_states(
             [
-                (centre > 0.0) | (radius > 0.0)[:, :, None]
+                centre.with_values((centre.values > 0.0) | np.repeat(radius.ravel() > 0.0, np.diff(centre.pointers)))
+                if isinstance(centre, SparseRows)
+                else (centre > 0.0) | (radius > 0.0)[:, :, None]
                 for centre, radius in zip(self.centres, self.radii, strict=True)
             ]
         )
 
-    def with_estimate(self, centres: list[Table], radii: list[Table]) -> Self:
-        """The set of a new estimate, trusted to be of this shape and valid: what a learner calls."""
+    def with_estimate(self, centres: list[Any], radii: list[Table]) -> Self:
+        """The set of a new estimate, trusted to be of this shape, on these supports and valid: what a learner calls."""
         new = copy(self)
         new.centres, new.radii = centres, radii
         new._set_reachable(new._reachable())
         return new
 
-    def _row_data(self) -> tuple[Sequence[Table], ...]:
+    def _row_data(self) -> tuple[Sequence[Any], ...]:
         return self.centres, self.radii
 
-    def _with_row_data(self, *tables: list[Table]) -> Self:
-        return self.with_estimate(*tables)
+    def _with_row_data(self, *tables: list[Any]) -> Self:
+        return type(self)(*tables)
 
     def empty_pairs(self) -> NDArray[np.intp]:
         return np.empty((0, 3), dtype=np.intp)
@@ -77,12 +86,14 @@ class L1Set(ConfidenceSet):
         return self.with_estimate(self.centres, [multiple * radius for radius in self.radii])
 
     def contains(self, kernels: Sequence[ArrayLike], tolerance: float = 1e-9) -> bool:
-        rows = self._row_tables("kernels", kernels)
-        for row, centre, radius, reached in zip(rows, self.centres, self.radii, self.reachable, strict=False):
+        tables = self._row_tables("kernels", kernels)
+        for table, centre, radius, reached in zip(tables, self.centres, self.radii, self.reachable, strict=False):
+            row, outside = restricted(table, centre)
             inside = (
-                (row.min(axis=2) >= -tolerance)
-                & (np.abs(row.sum(axis=2) - 1.0) <= tolerance)
-                & (np.abs(row - centre).sum(axis=2) <= radius + tolerance)
+                ~any_of_row(row < -tolerance, centre)
+                & (outside <= tolerance)
+                & (np.abs(sum_of_row(row, centre) - 1.0) <= tolerance)
+                & (sum_of_row(np.abs(row - entries_of(centre)), centre) <= radius + tolerance)
             )
             if not inside[reached].all():
                 return False

@@ -18,8 +18,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,10 +26,11 @@ from numpy.typing import NDArray
 from advmdp._compiled import inner_kernel, kernel
 from advmdp.confidence import ConfidenceSet, KnownKernels
 from advmdp.errors import InvalidMDPError
+from advmdp.layered.rows import Rows, row_begin, row_end
 from advmdp.solvers.certificate import ROW_ROUNDING
 from advmdp.solvers.layout import fill, view1, view2
 from advmdp.solvers.problem import name_pair, require_rows
-from advmdp.solvers.row_sets import KNOWN, RowData, layer_means, row_data
+from advmdp.solvers.row_sets import KNOWN, RowData, layer_means, row_data, split_tables, table_length
 from advmdp.solvers.tridiagonal import dot
 
 Floats = NDArray[np.float64]
@@ -51,7 +51,7 @@ class CertifiedOccupancy(NamedTuple):
 
     q: Floats
     log_q: Floats
-    kernels: Floats  # without those of the last layer, which are ones
+    kernels: Floats  # the entries of all layers but the last, whose rows are ones; ConditionalStep.kernels has tables
     value: float
     gap: float
     residual: float
@@ -82,6 +82,11 @@ class ConditionalStep:
     def occupancy(self) -> CertifiedOccupancy:
         """The occupancy measure of the new policy under the minimising rows: a forward pass, when first asked for."""
         return certified_occupancy(self, self.log_policy)
+
+    @property
+    def kernels(self) -> list[Any]:
+        """The rows that :attr:`occupancy` comes from, as tables, sparse where the set is."""
+        return split_tables(self.confidence_set, self.occupancy.kernels)
 
 
 def conditional_step(confidence_set: ConfidenceSet, log_reference: Floats, cost: Floats) -> ConditionalStep:
@@ -115,7 +120,7 @@ def conditional_step(confidence_set: ConfidenceSet, log_reference: Floats, cost:
     memory = np.empty(states + 3 * pairs)
     sizes = confidence_set.size_array
     if isinstance(confidence_set, KnownKernels):
-        W = soft_backward_known(confidence_set.flat_kernels, sizes, n_actions, reachable, log_reference, cost, memory)
+        W = soft_backward_known(confidence_set.rows, sizes, n_actions, reachable, log_reference, cost, memory)
     else:
         W = soft_backward(row_data(confidence_set), sizes, n_actions, reachable, log_reference, cost, memory)
     if not abs(W) < np.inf:
@@ -146,11 +151,11 @@ def certified_occupancy(step: ConditionalStep, log_policy: Floats) -> CertifiedO
     confidence_set = step.confidence_set
     sizes, n_actions = confidence_set.layer_sizes, confidence_set.n_actions
     widest = max(sizes) * n_actions
-    kernels = np.empty(sum(n * n_actions * m for n, m in pairwise(sizes[:-1])))
+    kernels = np.empty(table_length(confidence_set))
     q, log_q = np.empty((2, len(log_policy)))
     value, gap, residual = roll_and_certify(
         row_data(confidence_set), confidence_set.size_array, n_actions, confidence_set.flat_reachable,
-        step.log_reference, step.cost, step.potential, log_policy, np.empty((2, widest)), np.empty(sum(sizes)),
+        step.log_reference, step.cost, step.potential, log_policy, np.empty((3, widest)), np.empty(sum(sizes)),
         kernels, q, log_q,
     )  # fmt: skip
     return CertifiedOccupancy(q, log_q, kernels, value, gap, residual)
@@ -203,7 +208,7 @@ def soft_backward(
 
 @kernel
 def soft_backward_known(
-    kernels: Floats,
+    kernels: Rows,
     sizes: Integers,
     n_actions: int,
     reachable: Flags,
@@ -240,9 +245,6 @@ def soft_pass(
     last = sizes.shape[0] - 2
     state = potential.shape[0] - 1
     block = log_reference.shape[0]
-    entry = 0
-    for h in range(last):
-        entry += sizes[h] * n_actions * sizes[h + 1]
     potential[state] = 0.0
     nothing = view1(means, 0, 0)
     for h in range(last, -1, -1):
@@ -255,8 +257,7 @@ def soft_pass(
         if h == last:
             fill(view1(means, 0, N), 0.0)
         else:
-            entry -= N * m
-            layer_means(data, n, n_actions, m, block, entry, following, means, nothing)
+            layer_means(data, h, n, n_actions, m, block, view1(reachable, state, n), following, means, nothing)
         here = view1(potential, state, n)
         soft_maxima(
             n_actions, view1(reachable, state, n), view1(log_reference, block, N), view1(cost, block, N), means, here,
@@ -338,26 +339,40 @@ def roll_and_certify(
         m = sizes[h + 1]
         N = n * n_actions
         following = view1(potential, state + n, m)
+        sparse = h < last and data.rows.places[h, 1] >= 0
+        start = 0
+        size = 0
         if h == last:
             fill(means, 0.0)
         else:
-            layer_means(data, n, n_actions, m, block, entry, following, means, kernels)
-        rows = view2(kernels, entry, N if h < last else 0, m)
+            start = row_begin(data.rows, h, 0, m)
+            size = row_end(data.rows, h, N - 1, m) - start
+            layer_means(
+                data, h, n, n_actions, m, block, view1(reachable, state, n), following, means,
+                view1(kernels, entry, size),
+            )  # fmt: skip
         for s in range(n):
             mass = log_mass[state + s]
             for a in range(n_actions):
-                i = block + s * n_actions + a
+                pair = s * n_actions + a
+                i = block + pair
                 log_q[i] = (mass if mass > -np.inf else UNREACHED) + log_policy[i]
                 q[i] = np.exp(log_q[i])
                 mean = means[a * n + s]
                 ahead = 0.0
                 if h < last:
-                    row = rows[s * n_actions + a]
+                    begin = row_begin(data.rows, h, pair, m) - start
+                    row = view1(kernels, entry + begin, row_end(data.rows, h, pair, m) - start - begin)
                     off = distribution(row, reachable[state + s])
                     # So written, a row that is no number is outside its set.
                     if not off <= ROW_ROUNDING:
                         residual = np.inf
-                    ahead = dot(row, following)
+                    if sparse:
+                        shift = start + begin - data.rows.places[h, 2]
+                        for t in range(row.shape[0]):
+                            ahead += row[t] * following[data.rows.nexts[shift + t]]
+                    else:
+                        ahead = dot(row, following)
                 if not reachable[state + s]:
                     continue
                 expected = log_reference[i] - cost[i] + mean - potential[state + s]
@@ -372,8 +387,15 @@ def roll_and_certify(
                 residual = max(residual, abs(away))
         if h < last:
             here = view1(log_mass, state, n)
-            log_arrivals(rows, n_actions, here, view1(log_q, block, N), work[1], view1(log_mass, state + n, m))
-            entry += N * m
+            there = view1(log_mass, state + n, m)
+            log_here = view1(log_q, block, N)
+            if sparse:
+                sparse_log_arrivals(
+                    data.rows, h, view1(kernels, entry, size), n_actions, here, log_here, work[1], work[2], there
+                )
+            else:
+                log_arrivals(view2(kernels, entry, N, m), n_actions, here, log_here, work[1], there)
+            entry += size
         state += n
         block += N
     return value, gap, residual
@@ -411,3 +433,38 @@ def log_arrivals(
         for b in range(N):
             if rows[b, t] > 0.0 and log_mass[b // n_actions] > -np.inf:
                 arrivals[t] = np.logaddexp(arrivals[t], log_q[b] + np.log(rows[b, t]))
+
+
+@inner_kernel
+def sparse_log_arrivals(
+    support: Rows,
+    h: int,
+    rows: Floats,
+    n_actions: int,
+    log_mass: Floats,
+    log_q: Floats,
+    weight: Floats,
+    total: Floats,
+    arrivals: Floats,
+) -> None:
+    """The same over the entries of a sparse layer."""
+    m = arrivals.shape[0]
+    start = row_begin(support, h, 0, m)
+    shift = start - support.places[h, 2]
+    fill(view1(total, 0, m), 0.0)
+    for b in range(log_q.shape[0]):
+        weight[b] = np.exp(log_q[b])
+        for e in range(row_begin(support, h, b, m) - start, row_end(support, h, b, m) - start):
+            total[support.nexts[shift + e]] += weight[b] * rows[e]
+    small = False
+    for t in range(m):
+        arrivals[t] = np.log(total[t]) if total[t] > 1e-200 else -np.inf
+        small = small or not total[t] > 1e-200
+    if not small:
+        return
+    for b in range(log_q.shape[0]):
+        if log_mass[b // n_actions] > -np.inf:
+            for e in range(row_begin(support, h, b, m) - start, row_end(support, h, b, m) - start):
+                t = support.nexts[shift + e]
+                if not total[t] > 1e-200 and rows[e] > 0.0:
+                    arrivals[t] = np.logaddexp(arrivals[t], log_q[b] + np.log(rows[e]))

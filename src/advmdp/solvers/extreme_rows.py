@@ -253,7 +253,12 @@ def ellipsoid_points(
 
 def block_work_size(n_rows: int, k: int) -> int:
     """Length of the ``block_work`` of :func:`ellipsoid_rows`."""
-    return n_rows * (k + 5) + 2 * k * k + 5 * k
+    return n_rows * (k + 2) + k + path_work_size(n_rows, k)
+
+
+def path_work_size(n_rows: int, k: int) -> int:
+    """Length of the ``work`` of :func:`follow_path`."""
+    return 3 * n_rows + 2 * k * k + 5 * k
 
 
 @inner_kernel
@@ -273,6 +278,54 @@ def ball_and_rows(
 
     ``gains`` holds |g| (the answer where ``least`` >= 0) and receives a dual value.  With ``points``, ``slope``, which
     holds g, receives chi, and ``least`` is -inf then.
+    """
+    r, k = E0.shape[0], E.shape[1]
+    normals = view2(work, 0, k, r)  # a column per row, so that loops over rows vectorise
+    used = k * r
+    offsets = view1(work, used, r)
+    squares = view1(work, used + r, r)  # |normal_i|^2
+    g = view1(work, used + 2 * r, k)
+    used += 2 * r + k
+    for b in range(E0.shape[1]):
+        if not (least[b] < 0.0 and gains[b] > FLAT and smallest[b] <= 1.0 + ROUNDING):
+            continue
+        for i in range(r):
+            offsets[i] = E0[i, b]
+            squares[i] = 0.0
+        for j in range(k):
+            g[j] = slope[j, b]
+            for i in range(r):
+                x = E[i, j, b]
+                normals[j, i] = x
+                squares[i] += x * x
+        n_active = FIRST
+        while n_active < k and active[n_active, b] >= 0:
+            rows[n_active] = active[n_active, b]
+            n_active += 1
+        gains[b] = follow_path(
+            normals, offsets, squares, gains[b], rows, n_active, g, view1(work, used, work.shape[0] - used), points
+        )
+        if points:
+            least[b] = -np.inf
+            for j in range(k):
+                slope[j, b] = g[j]
+
+
+@inner_kernel
+def follow_path(
+    normals: Floats,
+    offsets: Floats,
+    squares: Floats,
+    norm: float,
+    rows: Integers,
+    n_active: int,
+    g: Floats,
+    work: Floats,
+    points: bool,
+) -> float:
+    """max g.chi over |chi| <= 1, offset_i + normal_i.chi >= 0, a dual value; ``norm`` is |g|.
+
+    ``rows`` has the ``n_active`` rows that the shortest chi lies on.  With ``points``, g receives chi.
 
     chi(t), the projection of t g on the polyhedron of the rows, is piecewise linear in t >= 0; the answer is
     where |chi(t)| = 1, or where the path ends. On a piece with active rows A (orthonormalised as
@@ -284,15 +337,11 @@ def ball_and_rows(
     leaves). The path starts at the shortest point, t = 0, whose active rows the presolve has kept. With
     lam = multipliers / t >= 0 the dual value is lam.offsets + |g + sum lam_i normal_i|.
     """
-    r, k = E0.shape[0], E.shape[1]
-    normals = view2(work, 0, k, r)  # a column per row, so that loops over rows vectorise
-    used = k * r
-    offsets = view1(work, used, r)
-    squares = view1(work, used + r, r)  # |normal_i|^2
-    height = view1(work, used + 2 * r, r)  # row values along the piece: height + t climb
-    climb = view1(work, used + 3 * r, r)
-    cosine = view1(work, used + 4 * r, r)
-    used += 5 * r
+    k, r = normals.shape
+    height = view1(work, 0, r)  # row values along the piece: height + t climb
+    climb = view1(work, r, r)
+    cosine = view1(work, 2 * r, r)
+    used = 3 * r
     basis = view2(work, used, k, k)  # Q' and R
     triangle = view2(work, used + k * k, k, k)
     used += 2 * k * k
@@ -301,104 +350,81 @@ def ball_and_rows(
     c = view1(work, used + 2 * k, k)
     start = view1(work, used + 3 * k, k)  # multipliers along the piece: start + t rate
     rate = view1(work, used + 4 * k, k)
-
-    for b in range(E0.shape[1]):
-        norm = gains[b]
-        if not (least[b] < 0.0 and norm > FLAT and smallest[b] <= 1.0 + ROUNDING):
-            continue
-        for i in range(r):
-            offsets[i] = E0[i, b]
-            squares[i] = 0.0
-        for j in range(k):
-            for i in range(r):
-                x = E[i, j, b]
-                normals[j, i] = x
-                squares[i] += x * x
-        n_active = 0
-        while n_active < k and active[n_active, b] >= 0:
-            rows[n_active] = active[n_active, b]
-            n_active += 1
-        n_active = factor_rows(normals, rows, FIRST, n_active, basis, triangle)
-        start_piece(normals, offsets, slope, b, rows, n_active, basis, triangle, moving, y, c, height, climb)
-
-        t = 0.0
-        last = NONE  # the row of the previous event, which may not take part in the next one
-        for _ in range(4 * (r + k)):
-            square_fixed = 0.0
-            for p in range(n_active):
-                square_fixed += y[p] * y[p]
-            square_moving = 0.0
-            for j in range(k):
-                square_moving += moving[j] * moving[j]
-            multipliers(triangle, y, c, n_active, start, rate)
-            still = square_moving <= FLAT * FLAT * norm * norm
-            end = np.inf
-            if not still:
-                end = np.sqrt(max(0.0, 1.0 - square_fixed) / square_moving)
-            enters = leaves = NONE
-            for p in range(n_active):
-                if rate[p] < 0.0 and rows[p] != last and -start[p] > rate[p] * end:
-                    falls = rate[p] * rate[p] * squares[rows[p]] > FLAT * FLAT * norm * norm
-                    if falls:
-                        leaves = p
-                        end = max(-start[p] / rate[p], t)
-            if not still:
-                for i in range(r):
-                    v = climb[i]
-                    # height + end * climb < 0: the row would be violated at the end of the piece.
-                    if v < 0.0 and height[i] + end * v < 0.0:
-                        moves = v * v > FLAT * FLAT * squares[i] * square_moving
-                        if moves and i != last and not is_active(rows, n_active, i):
-                            enters, leaves = i, NONE
-                            end = max(-height[i] / v, t)
-            t = end
-            if enters >= 0:
-                last = enters
-                rows[min(n_active, k - 1)] = enters
-                if n_active < k and append_row(normals, enters, basis, triangle, n_active):
-                    extend_piece(normals, offsets, rows, n_active, basis, triangle, moving, y, c, height, climb, cosine)
-                    n_active += 1
-            elif leaves >= 0:
-                last = rows[leaves]
-                for p in range(leaves, n_active - 1):
-                    rows[p] = rows[p + 1]
-                n_active = factor_rows(normals, rows, leaves, n_active - 1, basis, triangle)
-                start_piece(
-                    normals, offsets, slope, b, rows, n_active, basis, triangle,
-                    moving, y, c, height, climb,
-                )  # fmt: skip
-            else:
-                break
-
-        if points:
-            point_of_piece(basis, y, n_active, t, moving, c)
-            least[b] = -np.inf
-        # Where the ball only touches the polyhedron, t = 0 and the dual has no maximiser: stop just before.
-        t = max(t, 1e-8 / norm)
-        for j in range(k):
-            moving[j] = slope[j, b]
-        gain = 0.0
+    n_active = factor_rows(normals, rows, FIRST, n_active, basis, triangle)
+    start_piece(normals, offsets, g, rows, n_active, basis, triangle, moving, y, c, height, climb)
+    t = 0.0
+    last = NONE  # the row of the previous event, which may not take part in the next one
+    for _ in range(4 * (r + k)):
+        square_fixed = 0.0
         for p in range(n_active):
-            lam = max(start[p] / t + rate[p], 0.0)
-            i = rows[p]
-            gain += lam * offsets[i]
-            for j in range(k):
-                moving[j] += lam * normals[j, i]
-        square = 0.0
+            square_fixed += y[p] * y[p]
+        square_moving = 0.0
         for j in range(k):
-            square += moving[j] * moving[j]
-        gains[b] = min(gain + np.sqrt(square), norm)
-        if points:
-            for j in range(k):
-                slope[j, b] = c[j]
+            square_moving += moving[j] * moving[j]
+        multipliers(triangle, y, c, n_active, start, rate)
+        still = square_moving <= FLAT * FLAT * norm * norm
+        end = np.inf
+        if not still:
+            end = np.sqrt(max(0.0, 1.0 - square_fixed) / square_moving)
+        enters = leaves = NONE
+        for p in range(n_active):
+            if rate[p] < 0.0 and rows[p] != last and -start[p] > rate[p] * end:
+                falls = rate[p] * rate[p] * squares[rows[p]] > FLAT * FLAT * norm * norm
+                if falls:
+                    leaves = p
+                    end = max(-start[p] / rate[p], t)
+        if not still:
+            for i in range(r):
+                v = climb[i]
+                # height + end * climb < 0: the row would be violated at the end of the piece.
+                if v < 0.0 and height[i] + end * v < 0.0:
+                    moves = v * v > FLAT * FLAT * squares[i] * square_moving
+                    if moves and i != last and not is_active(rows, n_active, i):
+                        enters, leaves = i, NONE
+                        end = max(-height[i] / v, t)
+        t = end
+        if enters >= 0:
+            last = enters
+            rows[min(n_active, k - 1)] = enters
+            if n_active < k and append_row(normals, enters, basis, triangle, n_active):
+                extend_piece(normals, offsets, rows, n_active, basis, triangle, moving, y, c, height, climb, cosine)
+                n_active += 1
+        elif leaves >= 0:
+            last = rows[leaves]
+            for p in range(leaves, n_active - 1):
+                rows[p] = rows[p + 1]
+            n_active = factor_rows(normals, rows, leaves, n_active - 1, basis, triangle)
+            start_piece(normals, offsets, g, rows, n_active, basis, triangle, moving, y, c, height, climb)
+        else:
+            break
+
+    if points:
+        point_of_piece(basis, y, n_active, t, moving, c)
+    # Where the ball only touches the polyhedron, t = 0 and the dual has no maximiser: stop just before.
+    t = max(t, 1e-8 / norm)
+    for j in range(k):
+        moving[j] = g[j]
+    gain = 0.0
+    for p in range(n_active):
+        lam = max(start[p] / t + rate[p], 0.0)
+        i = rows[p]
+        gain += lam * offsets[i]
+        for j in range(k):
+            moving[j] += lam * normals[j, i]
+    square = 0.0
+    for j in range(k):
+        square += moving[j] * moving[j]
+    if points:
+        for j in range(k):
+            g[j] = c[j]
+    return min(gain + np.sqrt(square), norm)
 
 
 @inner_kernel
 def start_piece(
     normals: Floats,
     offsets: Floats,
-    slope: Floats,
-    b: int,
+    g: Floats,
     rows: Integers,
     n_active: int,
     basis: Floats,
@@ -412,7 +438,7 @@ def start_piece(
     """The affine functions of the piece with these (factored) active rows, from scratch."""
     k, r = normals.shape
     for j in range(k):
-        moving[j] = slope[j, b]
+        moving[j] = g[j]
     for p in range(n_active):
         total = -offsets[rows[p]]
         for o in range(p):

@@ -186,6 +186,8 @@ def mirror_descent_step(
                 log_q=found.spread(every), entropy=entropy, kernels=kernels, warm=warm, tolerance=tolerance,
             )  # fmt: skip
             return replace(step, flat=found.merge(step.flat, step.layer_sizes, step.n_actions))
+    if entropy in ("pairs", "triples"):
+        confidence_set = confidence_set.dense()
     if isinstance(confidence_set, BoxSet) and confidence_set.kept_states is not None:
         # An interval below zero at a state that is left out is empty as well, and no solver sees it.
         require_rows(confidence_set, len(confidence_set.empty_pairs()) > 0)

@@ -9,24 +9,28 @@ That is a pass for each target.  One forward pass gives bounds for all states th
 [low, high] around every entry of every row, and [l, u] around the probability of every state of a layer,
 
     u(s') = max over d in [l, u], sum d = 1 of sum_s d(s) sum_a policy(a | s) high(s' | s, a),     and l(s') likewise.
+
+In sparse layers a backward pass goes through the states that can lead to its target, and no others: f is zero there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from advmdp._compiled import allocating_kernel, inner_kernel, kernel
 from advmdp.confidence import ConfidenceSet, EllipsoidSet, KnownKernels
+from advmdp.confidence.base import Arrivals
 from advmdp.errors import InvalidMDPError
 from advmdp.layered import Layers
+from advmdp.layered.rows import SparseRows, row_begin, row_end
 from advmdp.occupancy import check_policy
 from advmdp.solvers.layout import view1
 from advmdp.solvers.problem import require_rows
-from advmdp.solvers.row_sets import NOTHING, RowData, layer_means, row_data, row_hull
+from advmdp.solvers.row_sets import NOTHING, RowData, layer_means, pair_mean, row_data, row_hull
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -87,21 +91,17 @@ def extreme_rows(confidence_set: ConfidenceSet, layer: int, values: Floats, *, m
     if layer == confidence_set.horizon - 1:
         return np.full((sizes[layer], n_actions), function[0])
     sign = 1.0 if maximise else -1.0
-    functions = np.empty((1, max(sizes)))
-    functions[0, : len(function)] = sign * function
-    means = np.empty(max(sizes) * n_actions)
-    _backward(
-        row_data(confidence_set),
-        confidence_set.size_array,
-        n_actions,
-        np.zeros(sum(sizes) * n_actions),
-        confidence_set.flat_reachable,
-        np.array([layer + 1]),
-        layer,
-        functions,
-        means,
-    )
-    return sign * means[: sizes[layer] * n_actions].reshape(n_actions, sizes[layer]).T
+    means = np.full(sizes[layer] * n_actions, np.nan)
+    # In sparse layers the states that nobody reaches are asked for as well.
+    _layer(row_data(confidence_set), layer, *_shape_of(confidence_set, layer), sign * function, means)
+    return sign * means.reshape(n_actions, sizes[layer]).T
+
+
+def _shape_of(confidence_set: ConfidenceSet, layer: int) -> tuple[int, int, int, int, Flags]:
+    """States, actions and next states of a layer, the pairs ahead of it, and its states."""
+    sizes, n_actions = confidence_set.layer_sizes, confidence_set.n_actions
+    everywhere = np.ones(sizes[layer], dtype=np.bool_)
+    return sizes[layer], n_actions, sizes[layer + 1], n_actions * sum(sizes[:layer]), everywhere
 
 
 def extreme_values(
@@ -125,11 +125,20 @@ def extreme_values(
     return values[::-1]
 
 
-def entrywise_hull(confidence_set: ConfidenceSet) -> tuple[list[Floats], list[Floats]]:
+def entrywise_hull(confidence_set: ConfidenceSet) -> tuple[list[Any], list[Any]]:
     """Least and greatest value of each entry over its row set; NaN for empty pairs."""
     sizes, n_actions = confidence_set.layer_sizes, confidence_set.n_actions
-    lower, upper = [], []
-    for h in range(confidence_set.horizon):
+    lower: list[Any] = []
+    upper: list[Any] = []
+    for h, table in enumerate(confidence_set._row_data()[0]):
+        if isinstance(table, SparseRows) and h < confidence_set.horizon - 1:
+            low, high = np.empty((2, len(table.values)))
+            _sparse_hull(
+                row_data(confidence_set), h, *_shape_of(confidence_set, h)[:4], np.zeros(sizes[h + 1]), low, high
+            )
+            lower.append(table.with_values(np.maximum(low, 0.0)))
+            upper.append(table.with_values(np.maximum(high, 0.0)))
+            continue
         low, high = np.empty((2, sizes[h], n_actions, sizes[h + 1]))
         for t, unit in enumerate(np.eye(sizes[h + 1])):
             low[:, :, t] = extreme_rows(confidence_set, h, unit, maximise=False)
@@ -196,34 +205,60 @@ def occupancy_intervals(confidence_set: ConfidenceSet, policy: Floats, exact: bo
         low, high = (_extreme(confidence_set, policy, layers, states, sign) for sign in (-1.0, 1.0))
         return low, high
     features = NOTHING
-    if isinstance(confidence_set, EllipsoidSet) and confidence_set.simplex:
+    if isinstance(confidence_set, EllipsoidSet) and confidence_set.simplex and confidence_set.weights is None:
         features = confidence_set.flat_features
     low, high = np.zeros((2, sum(sizes)))
     forward_intervals(
-        row_data(confidence_set), features, confidence_set.size_array, confidence_set.n_actions, policy, low, high
-    )
+        row_data(confidence_set), confidence_set.arrivals, features, confidence_set.size_array,
+        confidence_set.n_actions, policy, low, high,
+    )  # fmt: skip
     return low[:-1], high[:-1]
 
 
 def _extreme(confidence_set: ConfidenceSet, policy: Floats, layers: Integers, states: Integers, sign: float) -> Floats:
     """sign times the largest mean of sign times the indicator of each of some states."""
     widest = max(confidence_set.layer_sizes)
-    functions = np.zeros((len(states), widest))
-    functions[np.arange(len(states)), states] = sign
-    _backward(
-        row_data(confidence_set),
-        confidence_set.size_array,
-        confidence_set.n_actions,
-        policy,
-        confidence_set.flat_reachable,
-        layers,
-        0,
-        functions,
-        np.empty(widest * confidence_set.n_actions),
-    )
-    bounds: Floats = sign * functions[:, 0]
+    data = row_data(confidence_set)
+    shape = confidence_set.size_array, confidence_set.n_actions, policy, confidence_set.flat_reachable
+    if confidence_set.sparse and confidence_set.layer_sizes[1:-1]:
+        found = np.empty(len(states))
+        work = np.zeros((2, widest)), np.empty((2, widest), dtype=np.int64), np.zeros(widest, dtype=np.bool_)
+        targets = np.asarray(layers, dtype=np.int64), np.asarray(states, dtype=np.int64)
+        _backward_from(data, confidence_set.arrivals, *shape, *targets, sign, *work, found)
+    else:
+        functions = np.zeros((len(states), widest))
+        functions[np.arange(len(states)), states] = sign
+        _backward(data, *shape, layers, functions, np.empty(widest * confidence_set.n_actions))
+        found = functions[:, 0]
+    bounds: Floats = sign * found
     require_rows(confidence_set, bool(np.isnan(bounds).any()))
     return bounds.clip(0.0, 1.0)
+
+
+@kernel
+def _layer(
+    data: RowData, h: int, n: int, n_actions: int, m: int, block: int, reachable: Flags, values: Floats, means: Floats
+) -> None:
+    """:func:`layer_means` for a call from Python."""
+    layer_means(data, h, n, n_actions, m, block, reachable, values, means, view1(values, 0, 0))
+
+
+@kernel
+def _sparse_hull(
+    data: RowData, h: int, n: int, n_actions: int, m: int, block: int, values: Floats, low: Floats, high: Floats
+) -> None:
+    """Extremes of each entry of a sparse layer; ``values`` (m,) is zero before and after."""
+    nothing = view1(values, 0, 0)
+    start = row_begin(data.rows, h, 0, m)
+    shift = data.rows.places[h, 2]
+    for pair in range(n * n_actions):
+        for e in range(row_begin(data.rows, h, pair, m), row_end(data.rows, h, pair, m)):
+            t = data.rows.nexts[e - shift]
+            values[t] = 1.0
+            high[e - start] = pair_mean(data, h, block, pair, m, values, nothing)
+            values[t] = -1.0
+            low[e - start] = -pair_mean(data, h, block, pair, m, values, nothing)
+            values[t] = 0.0
 
 
 @kernel
@@ -234,95 +269,303 @@ def _backward(
     policy: Floats,
     reachable: Flags,
     layers: Integers,
-    lowest: int,
     values: Floats,
     means: Floats,
 ) -> None:
-    """Replace each function (row of ``values``, on the layer in ``layers``) by its value on layer ``lowest``.
+    """Replace each function (row of ``values``, on the layer in ``layers``) by its value on the first layer.
 
-    Layer by layer for all functions, so that a layer's data stays in cache. ``means`` is left with the row means of
-    the last function at the last layer.
+    Layer by layer for all functions, so that a layer's data stays in cache.
     """
     nothing = view1(means, 0, 0)
     state = 0
     block = 0
-    entry = 0
     for h in range(sizes.shape[0] - 2):
         state += sizes[h]
         block += sizes[h] * n_actions
-        entry += sizes[h] * n_actions * sizes[h + 1]
-    for h in range(sizes.shape[0] - 3, lowest - 1, -1):
+    for h in range(sizes.shape[0] - 3, -1, -1):
         n = sizes[h]
         m = sizes[h + 1]
-        N = n * n_actions
         state -= n
-        block -= N
-        entry -= N * m
+        block -= n * n_actions
+        here = view1(reachable, state, n)
         for i in range(layers.shape[0]):
             if layers[i] <= h:
                 continue
             function = values[i]
-            layer_means(data, n, n_actions, m, block, entry, view1(function, 0, m), means, nothing)
+            layer_means(data, h, n, n_actions, m, block, here, view1(function, 0, m), means, nothing)
             for s in range(n):
                 function[s] = 0.0
-                if reachable[state + s]:
+                if here[s]:
                     for a in range(n_actions):
                         function[s] += policy[block + s * n_actions + a] * means[a * n + s]
 
 
+@kernel
+def _backward_from(
+    data: RowData,
+    arrivals: Arrivals,
+    sizes: Integers,
+    n_actions: int,
+    policy: Floats,
+    reachable: Flags,
+    layers: Integers,
+    targets: Integers,
+    sign: float,
+    values: Floats,
+    lists: Integers,
+    listed: Flags,
+    found: Floats,
+) -> None:
+    """The value on the first layer of ``sign`` times the indicator of each target, by way of its ancestors.
+
+    ``values`` (2, widest), zero before and after, has the functions of two layers, and ``lists`` the states where they
+    may not be zero.
+    """
+    nothing = view1(values[0], 0, 0)
+    for i in range(targets.shape[0]):
+        state = 0
+        block = 0
+        for h in range(layers[i]):
+            state += sizes[h]
+            block += sizes[h] * n_actions
+        now = 0
+        count = 1
+        lists[0, 0] = targets[i]
+        values[0, targets[i]] = sign
+        for h in range(layers[i] - 1, -1, -1):
+            n = sizes[h]
+            m = sizes[h + 1]
+            state -= n
+            block -= n * n_actions
+            here = view1(reachable, state, n)
+            next_count = ancestors(arrivals, h, n, n_actions, here, lists[now], count, listed, lists[1 - now])
+            following = values[now]
+            function = values[1 - now]
+            for j in range(next_count):
+                s = lists[1 - now, j]
+                total = 0.0
+                for a in range(n_actions):
+                    pair = s * n_actions + a
+                    share = policy[block + pair]
+                    if share > 0.0:
+                        total += share * pair_mean(data, h, block, pair, m, following, nothing)
+                function[s] = total
+            for j in range(count):
+                following[lists[now, j]] = 0.0
+            now = 1 - now
+            count = next_count
+        found[i] = values[now, 0]
+        for j in range(count):
+            values[now, lists[now, j]] = 0.0
+
+
+@inner_kernel
+def ancestors(
+    arrivals: Arrivals,
+    h: int,
+    n: int,
+    n_actions: int,
+    reachable: Flags,
+    states: Integers,
+    count: int,
+    listed: Flags,
+    found: Integers,
+) -> int:
+    """The reachable states of layer h that lead to one of some states, into ``found``; their number."""
+    first = arrivals.first[h]
+    number = 0
+    if first < 0:
+        for s in range(n):
+            if reachable[s]:
+                found[number] = s
+                number += 1
+        return number
+    for j in range(count):
+        t = first + states[j]
+        for x in range(arrivals.at[t], arrivals.at[t + 1]):
+            s = arrivals.pairs[x] // n_actions
+            if reachable[s] and not listed[s]:
+                listed[s] = True
+                found[number] = s
+                number += 1
+    for j in range(number):
+        listed[found[j]] = False
+    return number
+
+
 @allocating_kernel
 def forward_intervals(
-    data: RowData, features: Floats, sizes: Integers, n_actions: int, policy: Floats, low: Floats, high: Floats
+    data: RowData,
+    arrivals: Arrivals,
+    features: Floats,
+    sizes: Integers,
+    n_actions: int,
+    policy: Floats,
+    low: Floats,
+    high: Floats,
 ) -> None:
     """[low, high] around the probability of each state, into their places; the terminal one has one too."""
     widest = 0
-    for h in range(sizes.shape[0]):
-        widest = max(widest, sizes[h])
-    least = np.empty((widest, widest))  # of each next state, from each state of a layer
-    most = np.empty((widest, widest))
+    dense = 0
+    entries = 0
+    for h in range(sizes.shape[0] - 2):
+        widest = max(widest, sizes[h], sizes[h + 1])
+        if arrivals.first[h] < 0:
+            dense = max(dense, sizes[h], sizes[h + 1])
+        else:
+            first = arrivals.first[h]
+            entries = max(entries, arrivals.at[first + sizes[h + 1]] - arrivals.at[first])
+    least = np.empty((dense, dense))  # of each next state, from each state of a layer
+    most = np.empty((dense, dense))
+    bounds = np.empty((2, entries))  # of each entry of a sparse layer
     hull = np.empty(4 * widest)
     order = np.empty(widest, dtype=np.int64)
     another = np.empty(widest, dtype=np.int64)
+    work = np.empty((4, widest))
     low[0] = 1.0
     high[0] = 1.0
     state = 0
     block = 0
-    entry = 0
     for h in range(sizes.shape[0] - 2):
         n = sizes[h]
         m = sizes[h + 1]
-        least[:m, :n] = 0.0
-        most[:m, :n] = 0.0
-        for s in range(n):
-            for a in range(n_actions):
-                share = policy[block + s * n_actions + a]
-                if share > 0.0:
-                    row_hull(data, features, n, n_actions, m, block, entry, s, a, hull)
-                    for t in range(m):
-                        least[t, s] -= share * hull[t]
-                        most[t, s] += share * hull[m + t]
         here_low = low[state : state + n]
         here_high = high[state : state + n]
-        state += n
+        there_low = low[state + n : state + n + m]
+        there_high = high[state + n : state + n + m]
+        if arrivals.first[h] >= 0:
+            sparse_hulls(data, h, n, n_actions, m, block, policy, here_high, hull, bounds)
+            sparse_intervals(
+                arrivals, h, n_actions, policy[block : block + n * n_actions], here_low, here_high, bounds, order,
+                another, work, there_low, there_high,
+            )  # fmt: skip
+        else:
+            least[:m, :n] = 0.0
+            most[:m, :n] = 0.0
+            for s in range(n):
+                for a in range(n_actions):
+                    share = policy[block + s * n_actions + a]
+                    if share > 0.0:
+                        row_hull(data, features, h, n, n_actions, m, block, s, a, hull)
+                        for t in range(m):
+                            least[t, s] -= share * hull[t]
+                            most[t, s] += share * hull[m + t]
+            for t in range(m):
+                if n <= FEW:
+                    insertion_sort(least[t, :n], order)
+                    insertion_sort(most[t, :n], another)
+                else:
+                    order[:n] = np.argsort(least[t, :n])
+                    another[:n] = np.argsort(most[t, :n])
+                there_low[t] = -largest_mean(here_low, here_high, least[t, :n], order)
+                there_high[t] = min(1.0, largest_mean(here_low, here_high, most[t, :n], another))
         least_sum = 0.0
         most_sum = 0.0
         for t in range(m):
-            if n <= FEW:
-                insertion_sort(least[t, :n], order)
-                insertion_sort(most[t, :n], another)
-            else:
-                order[:n] = np.argsort(least[t, :n])
-                another[:n] = np.argsort(most[t, :n])
-            low[state + t] = -largest_mean(here_low, here_high, least[t, :n], order)
-            high[state + t] = min(1.0, largest_mean(here_low, here_high, most[t, :n], another))
-            least_sum += low[state + t]
-            most_sum += high[state + t]
+            least_sum += there_low[t]
+            most_sum += there_high[t]
         for t in range(m):  # the others of the layer have the rest
-            before = low[state + t]
-            low[state + t] = max(before, 1.0 - (most_sum - high[state + t]))
-            high[state + t] = min(high[state + t], max(0.0, 1.0 - (least_sum - before)))
+            before = there_low[t]
+            there_low[t] = max(before, 1.0 - (most_sum - there_high[t]))
+            there_high[t] = min(there_high[t], max(0.0, 1.0 - (least_sum - before)))
+        state += n
         block += n * n_actions
-        entry += n * n_actions * m
+
+
+@inner_kernel
+def sparse_hulls(
+    data: RowData,
+    h: int,
+    n: int,
+    n_actions: int,
+    m: int,
+    block: int,
+    policy: Floats,
+    here: Floats,
+    hull: Floats,
+    bounds: Floats,
+) -> None:
+    """``bounds`` (2, E) of the entries of a sparse layer; those of a pair without mass ``here`` are of no use."""
+    nothing = view1(hull, 0, 0)
+    start = row_begin(data.rows, h, 0, m)
+    for s in range(n):
+        if here[s] > 0.0:
+            for a in range(n_actions):
+                if policy[block + s * n_actions + a] > 0.0:
+                    at = row_begin(data.rows, h, s * n_actions + a, m) - start
+                    size = row_hull(data, nothing, h, n, n_actions, m, block, s, a, hull)
+                    for t in range(size):
+                        bounds[0, at + t] = hull[t]
+                        bounds[1, at + t] = hull[size + t]
+
+
+@inner_kernel
+def sparse_intervals(
+    arrivals: Arrivals,
+    h: int,
+    n_actions: int,
+    policy: Floats,
+    low: Floats,
+    high: Floats,
+    bounds: Floats,
+    order: Integers,
+    another: Integers,
+    work: Floats,
+    next_low: Floats,
+    next_high: Floats,
+) -> None:
+    """Of the next states, from the states of a sparse layer that lead to each of them; the value of the others is 0."""
+    first = arrivals.first[h]
+    left = 1.0  # mass that is free to be anywhere, and the room for it
+    room = 0.0
+    for s in range(low.shape[0]):
+        left -= low[s]
+        room += high[s] - low[s]
+    left = max(left, 0.0)
+    for t in range(next_low.shape[0]):
+        count = 0
+        last = -1
+        for x in range(arrivals.at[first + t], arrivals.at[first + t + 1]):
+            pair = arrivals.pairs[x]
+            s = pair // n_actions
+            share = policy[pair]
+            if high[s] > 0.0 and share > 0.0:
+                if s != last:
+                    last = s
+                    work[0, count] = low[s]
+                    work[1, count] = high[s] - low[s]
+                    work[2, count] = 0.0
+                    work[3, count] = 0.0
+                    count += 1
+                work[2, count - 1] += share * bounds[0, arrivals.entries[x]]
+                work[3, count - 1] += share * bounds[1, arrivals.entries[x]]
+        least = 0.0
+        most = 0.0
+        space = 0.0
+        for j in range(count):
+            least += work[0, j] * work[2, j]
+            most += work[0, j] * work[3, j]
+            space += work[1, j]
+        if space <= left:
+            for j in range(count):
+                most += work[1, j] * work[3, j]
+        else:
+            insertion_sort(view1(work[3], 0, count), order)
+            rest = left
+            for j in range(count - 1, -1, -1):
+                more = min(rest, work[1, order[j]])
+                most += more * work[3, order[j]]
+                rest -= more
+        # What finds no room elsewhere must be here, where it leads to the next state least.
+        rest = left - (room - space)
+        if rest > 0.0:
+            insertion_sort(view1(work[2], 0, count), another)
+            for j in range(count):
+                more = min(max(rest, 0.0), work[1, another[j]])
+                least += more * work[2, another[j]]
+                rest -= more
+        next_low[t] = least
+        next_high[t] = min(1.0, most)
 
 
 @inner_kernel
