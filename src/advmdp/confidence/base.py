@@ -40,7 +40,7 @@ class Arrivals(NamedTuple):
     once.
 
     Those of next state t are ``entries[at[f + t]:at[f + t + 1]]``, f = ``first[h]``, counted from the first entry of the
-    layer on, in the order of pairs; ``pairs`` has theirs.
+    layer on, in the order of pairs; ``pairs`` has theirs, and ``states`` the states of these.
     """
 
     #: ``(H,)``, -1 for a dense layer.
@@ -48,6 +48,7 @@ class Arrivals(NamedTuple):
     at: NDArray[np.int64]
     entries: NDArray[np.int32]
     pairs: NDArray[np.int32]
+    states: NDArray[np.int32]
 
 
 class ConfidenceSet(ABC):
@@ -189,7 +190,7 @@ def _with_rows_of(table: Any, actions: NDArray[np.intp]) -> Any:
 
 def _arrivals(tables: Sequence[Any]) -> Arrivals:
     first: dict[int, int] = {}
-    at, entries, pairs = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int32)], [np.zeros(0, dtype=np.int32)]
+    at, entries, pairs, states = [np.zeros(0, dtype=np.int64)], *([np.zeros(0, dtype=np.int32)] for _ in range(3))
     row = entry = 0
     for table in tables:
         if isinstance(table, SparseRows) and id(table) not in first:
@@ -199,9 +200,10 @@ def _arrivals(tables: Sequence[Any]) -> Arrivals:
             at.append(entry + np.concatenate([[0], np.cumsum(counts)]))
             entries.append(order.astype(np.int32))
             pairs.append(table.pairs[order].astype(np.int32))
+            states.append(pairs[-1] // table.shape[1])
             row, entry = row + len(at[-1]), entry + len(order)
     places = np.array([first.get(id(table), -1) for table in tables], dtype=np.int64)
-    return Arrivals(places, *(np.concatenate(part) for part in (at, entries, pairs)))
+    return Arrivals(places, np.concatenate(at), np.concatenate(entries), np.concatenate(pairs), np.concatenate(states))
 
 
 def dense_rows(sizes: Sequence[int], n_actions: int, values: Table) -> Rows:
@@ -232,7 +234,7 @@ def restricted(table: Any, support: Any) -> tuple[NDArray[np.float64], Table]:
     values = np.zeros(len(places))
     values[np.searchsorted(places, keys[inside])] = table.values[inside]
     outside = np.bincount(table.pairs[~inside], np.abs(table.values[~inside]), minlength=n * n_actions)
-    return values, outside.reshape(n, n_actions)
+    return values, outside.astype(np.float64).reshape(n, n_actions)
 
 
 def any_of_row(flags: NDArray[np.bool_], support: Any) -> NDArray[np.bool_]:

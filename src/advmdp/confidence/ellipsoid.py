@@ -45,12 +45,12 @@ class FeatureTables:
 
     @cached_property
     def rows(self) -> Rows:
-        """In flat arrays for compiled passes, what is one object in several layers once: d values for each entry,
-        entry by entry in sparse layers, (S_{h+1}, d, A, S_h) in dense ones."""
+        """In flat arrays for compiled passes, what is one object in several layers once: d values for each entry, as
+        (d, E) in sparse layers and (S_{h+1}, d, A, S_h) in dense ones, where inner loops are over entries or pairs."""
         rows = flat_rows(self.tables)
         distinct = {id(table): table for table in self.tables}.values()
         values = [
-            table.values.ravel() if isinstance(table, SparseRows) else table.transpose(2, 3, 1, 0).ravel()
+            table.values.T.ravel() if isinstance(table, SparseRows) else table.transpose(2, 3, 1, 0).ravel()
             for table in distinct
         ]
         return rows.with_values(np.concatenate(values))

@@ -117,15 +117,16 @@ def conditional_step(confidence_set: ConfidenceSet, log_reference: Floats, cost:
         raise InvalidMDPError(
             f"log_reference has shape {log_reference.shape} and cost {cost.shape}; this set needs ({pairs},)"
         )
-    memory = np.empty(states + 3 * pairs)
+    memory = np.empty(states + 2 * pairs + n_actions * max(confidence_set.layer_sizes))
     sizes = confidence_set.size_array
     if isinstance(confidence_set, KnownKernels):
-        W = soft_backward_known(confidence_set.rows, sizes, n_actions, reachable, log_reference, cost, memory)
+        listed = np.empty(max(confidence_set.layer_sizes), dtype=np.int64)
+        W = soft_backward_known(confidence_set.rows, sizes, n_actions, reachable, log_reference, cost, listed, memory)
     else:
         W = soft_backward(row_data(confidence_set), sizes, n_actions, reachable, log_reference, cost, memory)
     if not abs(W) < np.inf:
         _explain(confidence_set, log_reference, cost)
-    potential, policy, log_policy = memory[:states], memory[states : states + pairs], memory[states + pairs : -pairs]
+    potential, policy, log_policy = memory[:states], memory[states : states + pairs], memory[states + pairs :][:pairs]
     return ConditionalStep(confidence_set, log_reference, cost, policy, log_policy, potential, -W)
 
 
@@ -197,12 +198,12 @@ def soft_backward(
     cost: Floats,
     memory: Floats,
 ) -> float:
-    """:func:`soft_pass` over any set; ``memory``: W of all states, the policy, its logarithm, and a working vector."""
+    """:func:`soft_pass` over any set; ``memory``: W of all states, the policy, its logarithm, and a layer's pairs."""
     states = reachable.size
     pairs = cost.size
     return soft_pass(
         data, sizes, n_actions, reachable, log_reference, cost, view1(memory, 0, states),
-        view1(memory, states, pairs), view1(memory, states + pairs, pairs), view1(memory, states + 2 * pairs, pairs),
+        view1(memory, states, pairs), view1(memory, states + pairs, pairs), view1(memory, states + 2 * pairs, memory.size - states - 2 * pairs),
     )  # fmt: skip
 
 
@@ -214,6 +215,7 @@ def soft_backward_known(
     reachable: Flags,
     log_reference: Floats,
     cost: Floats,
+    listed: Integers,
     memory: Floats,
 ) -> float:
     """The same over known kernels, with fewer arguments: a small pass takes no longer than to hand over a dozen."""
@@ -221,10 +223,10 @@ def soft_backward_known(
     pairs = cost.size
     none = view1(memory, 0, 0)
     no_rows = view1(sizes, 0, 0)
-    data = RowData(KNOWN, kernels, none, none, none, none, no_rows, none, False, 0, no_rows, none, none)
+    data = RowData(KNOWN, kernels, none, none, none, none, no_rows, none, False, 0, listed, no_rows, none, none)
     return soft_pass(
         data, sizes, n_actions, reachable, log_reference, cost, view1(memory, 0, states),
-        view1(memory, states, pairs), view1(memory, states + pairs, pairs), view1(memory, states + 2 * pairs, pairs),
+        view1(memory, states, pairs), view1(memory, states + pairs, pairs), view1(memory, states + 2 * pairs, memory.size - states - 2 * pairs),
     )  # fmt: skip
 
 

@@ -30,7 +30,7 @@ from advmdp.layered.rows import SparseRows, row_begin, row_end
 from advmdp.occupancy import check_policy
 from advmdp.solvers.layout import view1
 from advmdp.solvers.problem import require_rows
-from advmdp.solvers.row_sets import NOTHING, RowData, layer_means, pair_mean, row_data, row_hull
+from advmdp.solvers.row_sets import NOTHING, RowData, entry_bounds, layer_means, listed_means, row_data
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -134,8 +134,9 @@ def entrywise_hull(confidence_set: ConfidenceSet) -> tuple[list[Any], list[Any]]
         if isinstance(table, SparseRows) and h < confidence_set.horizon - 1:
             low, high = np.empty((2, len(table.values)))
             _sparse_hull(
-                row_data(confidence_set), h, *_shape_of(confidence_set, h)[:4], np.zeros(sizes[h + 1]), low, high
-            )
+                row_data(confidence_set), h, *_shape_of(confidence_set, h)[:4], confidence_set.arrivals,
+                np.zeros(sizes[h + 1]), np.empty(sizes[h] * n_actions), low, high,
+            )  # fmt: skip
             lower.append(table.with_values(np.maximum(low, 0.0)))
             upper.append(table.with_values(np.maximum(high, 0.0)))
             continue
@@ -222,9 +223,11 @@ def _extreme(confidence_set: ConfidenceSet, policy: Floats, layers: Integers, st
     shape = confidence_set.size_array, confidence_set.n_actions, policy, confidence_set.flat_reachable
     if confidence_set.sparse and confidence_set.layer_sizes[1:-1]:
         found = np.empty(len(states))
-        work = np.zeros((2, widest)), np.empty((2, widest), dtype=np.int64), np.zeros(widest, dtype=np.bool_)
-        targets = np.asarray(layers, dtype=np.int64), np.asarray(states, dtype=np.int64)
-        _backward_from(data, confidence_set.arrivals, *shape, *targets, sign, *work, found)
+        _backward_from(
+            data, confidence_set.arrivals, *shape, layers, states, sign, np.zeros((2, widest)),
+            np.empty(widest * confidence_set.n_actions), np.empty((2, widest), dtype=np.int64),
+            np.zeros(widest, dtype=np.bool_), found,
+        )  # fmt: skip
     else:
         functions = np.zeros((len(states), widest))
         functions[np.arange(len(states)), states] = sign
@@ -245,20 +248,39 @@ def _layer(
 
 @kernel
 def _sparse_hull(
-    data: RowData, h: int, n: int, n_actions: int, m: int, block: int, values: Floats, low: Floats, high: Floats
+    data: RowData,
+    h: int,
+    n: int,
+    n_actions: int,
+    m: int,
+    block: int,
+    arrivals: Arrivals,
+    values: Floats,
+    means: Floats,
+    low: Floats,
+    high: Floats,
 ) -> None:
-    """Extremes of each entry of a sparse layer; ``values`` (m,) is zero before and after."""
+    """Extremes of each entry of a sparse layer; ``values`` (m,) is zero before and after, ``means`` has N entries."""
     nothing = view1(values, 0, 0)
-    start = row_begin(data.rows, h, 0, m)
-    shift = data.rows.places[h, 2]
-    for pair in range(n * n_actions):
-        for e in range(row_begin(data.rows, h, pair, m), row_end(data.rows, h, pair, m)):
-            t = data.rows.nexts[e - shift]
-            values[t] = 1.0
-            high[e - start] = pair_mean(data, h, block, pair, m, values, nothing)
-            values[t] = -1.0
-            low[e - start] = -pair_mean(data, h, block, pair, m, values, nothing)
-            values[t] = 0.0
+    first = arrivals.first[h]
+    for t in range(m):
+        begin = arrivals.at[first + t]
+        end = arrivals.at[first + t + 1]
+        count = 0
+        for x in range(begin, end):
+            s = arrivals.states[x]
+            if count == 0 or data.states[count - 1] != s:
+                data.states[count] = s
+                count += 1
+        values[t] = 1.0
+        listed_means(data, h, n, n_actions, m, block, data.states, count, values, means, nothing)
+        for x in range(begin, end):
+            high[arrivals.entries[x]] = means[arrivals.pairs[x] % n_actions * n + arrivals.states[x]]
+        values[t] = -1.0
+        listed_means(data, h, n, n_actions, m, block, data.states, count, values, means, nothing)
+        for x in range(begin, end):
+            low[arrivals.entries[x]] = -means[arrivals.pairs[x] % n_actions * n + arrivals.states[x]]
+        values[t] = 0.0
 
 
 @kernel
@@ -312,6 +334,7 @@ def _backward_from(
     targets: Integers,
     sign: float,
     values: Floats,
+    means: Floats,
     lists: Integers,
     listed: Flags,
     found: Floats,
@@ -338,18 +361,20 @@ def _backward_from(
             state -= n
             block -= n * n_actions
             here = view1(reachable, state, n)
-            next_count = ancestors(arrivals, h, n, n_actions, here, lists[now], count, listed, lists[1 - now])
+            next_count = ancestors(arrivals, h, here, lists[now], count, listed, lists[1 - now])
             following = values[now]
             function = values[1 - now]
+            if arrivals.first[h] < 0:
+                layer_means(data, h, n, n_actions, m, block, here, view1(following, 0, m), means, nothing)
+            else:
+                listed_means(
+                    data, h, n, n_actions, m, block, lists[1 - now], next_count, following, means, nothing
+                )  # fmt: skip
             for j in range(next_count):
                 s = lists[1 - now, j]
-                total = 0.0
+                function[s] = 0.0
                 for a in range(n_actions):
-                    pair = s * n_actions + a
-                    share = policy[block + pair]
-                    if share > 0.0:
-                        total += share * pair_mean(data, h, block, pair, m, following, nothing)
-                function[s] = total
+                    function[s] += policy[block + s * n_actions + a] * means[a * n + s]
             for j in range(count):
                 following[lists[now, j]] = 0.0
             now = 1 - now
@@ -363,8 +388,6 @@ def _backward_from(
 def ancestors(
     arrivals: Arrivals,
     h: int,
-    n: int,
-    n_actions: int,
     reachable: Flags,
     states: Integers,
     count: int,
@@ -375,7 +398,7 @@ def ancestors(
     first = arrivals.first[h]
     number = 0
     if first < 0:
-        for s in range(n):
+        for s in range(reachable.shape[0]):
             if reachable[s]:
                 found[number] = s
                 number += 1
@@ -383,7 +406,7 @@ def ancestors(
     for j in range(count):
         t = first + states[j]
         for x in range(arrivals.at[t], arrivals.at[t + 1]):
-            s = arrivals.pairs[x] // n_actions
+            s = arrivals.states[x]
             if reachable[s] and not listed[s]:
                 listed[s] = True
                 found[number] = s
@@ -412,13 +435,14 @@ def forward_intervals(
         widest = max(widest, sizes[h], sizes[h + 1])
         if arrivals.first[h] < 0:
             dense = max(dense, sizes[h], sizes[h + 1])
+            entries = max(entries, sizes[h] * n_actions * (sizes[h + 1] + 1) + sizes[h + 1])
         else:
             first = arrivals.first[h]
             entries = max(entries, arrivals.at[first + sizes[h + 1]] - arrivals.at[first])
     least = np.empty((dense, dense))  # of each next state, from each state of a layer
     most = np.empty((dense, dense))
-    bounds = np.empty((2, entries))  # of each entry of a sparse layer
-    hull = np.empty(4 * widest)
+    lowest = np.empty(entries)  # of each entry of a layer
+    highest = np.empty(entries)
     order = np.empty(widest, dtype=np.int64)
     another = np.empty(widest, dtype=np.int64)
     work = np.empty((4, widest))
@@ -429,27 +453,25 @@ def forward_intervals(
     for h in range(sizes.shape[0] - 2):
         n = sizes[h]
         m = sizes[h + 1]
+        here = policy[block : block + n * n_actions]
         here_low = low[state : state + n]
         here_high = high[state : state + n]
         there_low = low[state + n : state + n + m]
         there_high = high[state + n : state + n + m]
+        entry_bounds(data, features, h, n, n_actions, m, block, here, here_high, lowest, highest)
         if arrivals.first[h] >= 0:
-            sparse_hulls(data, h, n, n_actions, m, block, policy, here_high, hull, bounds)
             sparse_intervals(
-                arrivals, h, n_actions, policy[block : block + n * n_actions], here_low, here_high, bounds, order,
-                another, work, there_low, there_high,
-            )  # fmt: skip
+                arrivals, h, here_low, here_high, lowest, highest, order, another, work, there_low, there_high
+            )
         else:
             least[:m, :n] = 0.0
             most[:m, :n] = 0.0
             for s in range(n):
-                for a in range(n_actions):
-                    share = policy[block + s * n_actions + a]
-                    if share > 0.0:
-                        row_hull(data, features, h, n, n_actions, m, block, s, a, hull)
-                        for t in range(m):
-                            least[t, s] -= share * hull[t]
-                            most[t, s] += share * hull[m + t]
+                for a in range(n_actions if here_high[s] > 0.0 else 0):
+                    at = (s * n_actions + a) * m
+                    for t in range(m):
+                        least[t, s] -= lowest[at + t]
+                        most[t, s] += highest[at + t]
             for t in range(m):
                 if n <= FEW:
                     insertion_sort(least[t, :n], order)
@@ -473,41 +495,13 @@ def forward_intervals(
 
 
 @inner_kernel
-def sparse_hulls(
-    data: RowData,
-    h: int,
-    n: int,
-    n_actions: int,
-    m: int,
-    block: int,
-    policy: Floats,
-    here: Floats,
-    hull: Floats,
-    bounds: Floats,
-) -> None:
-    """``bounds`` (2, E) of the entries of a sparse layer; those of a pair without mass ``here`` are of no use."""
-    nothing = view1(hull, 0, 0)
-    start = row_begin(data.rows, h, 0, m)
-    for s in range(n):
-        if here[s] > 0.0:
-            for a in range(n_actions):
-                if policy[block + s * n_actions + a] > 0.0:
-                    at = row_begin(data.rows, h, s * n_actions + a, m) - start
-                    size = row_hull(data, nothing, h, n, n_actions, m, block, s, a, hull)
-                    for t in range(size):
-                        bounds[0, at + t] = hull[t]
-                        bounds[1, at + t] = hull[size + t]
-
-
-@inner_kernel
 def sparse_intervals(
     arrivals: Arrivals,
     h: int,
-    n_actions: int,
-    policy: Floats,
     low: Floats,
     high: Floats,
-    bounds: Floats,
+    lowest: Floats,
+    highest: Floats,
     order: Integers,
     another: Integers,
     work: Floats,
@@ -526,10 +520,8 @@ def sparse_intervals(
         count = 0
         last = -1
         for x in range(arrivals.at[first + t], arrivals.at[first + t + 1]):
-            pair = arrivals.pairs[x]
-            s = pair // n_actions
-            share = policy[pair]
-            if high[s] > 0.0 and share > 0.0:
+            s = arrivals.states[x]
+            if high[s] > 0.0:
                 if s != last:
                     last = s
                     work[0, count] = low[s]
@@ -537,8 +529,8 @@ def sparse_intervals(
                     work[2, count] = 0.0
                     work[3, count] = 0.0
                     count += 1
-                work[2, count - 1] += share * bounds[0, arrivals.entries[x]]
-                work[3, count - 1] += share * bounds[1, arrivals.entries[x]]
+                work[2, count - 1] += lowest[arrivals.entries[x]]
+                work[3, count - 1] += highest[arrivals.entries[x]]
         least = 0.0
         most = 0.0
         space = 0.0

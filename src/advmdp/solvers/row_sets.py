@@ -26,7 +26,7 @@ from advmdp.solvers.extreme_rows import (
     l1_rows,
 )
 from advmdp.solvers.layout import copy_into, fill, view1, view2, view3
-from advmdp.solvers.weights import largest, largest_work_size
+from advmdp.solvers.weights import largest, largest_of_three, largest_work_size
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -53,6 +53,7 @@ class RowData(NamedTuple):
     smallest: Floats
     simplex: bool
     k: int
+    states: Integers  # of a layer, at most
     order: Integers
     layer_work: Floats
     block_work: Floats
@@ -73,6 +74,7 @@ def row_data(confidence_set: ConfidenceSet) -> RowData:
             return RowData(
                 WEIGHTS, confidence_set.feature_tables.rows, weights.table.ravel(), NOTHING, NOTHING, NOTHING,
                 weights.active.ravel(), weights.smallest, True, k,
+                states=np.empty(widest if confidence_set.sparse else 0, dtype=np.int64),
                 order=np.empty(k + 1, dtype=np.int64),
                 layer_work=np.empty((k + 1) * (1 + (widest * n_actions if _some_dense(confidence_set) else 0))),
                 block_work=np.empty(largest_work_size(k + 1)),
@@ -81,6 +83,7 @@ def row_data(confidence_set: ConfidenceSet) -> RowData:
         n_rows = k + 1 if confidence_set.simplex else widest
         return RowData(
             ELLIPSOID, dense_rows(sizes[:-1], n_actions, P0), slope, *others, confidence_set.simplex, k,
+            states=_NO_ROWS,
             order=np.empty(k, dtype=np.int64),
             layer_work=np.empty((4 + k) * widest * n_actions),
             block_work=np.empty(block_work_size(n_rows, k)),
@@ -93,10 +96,11 @@ def row_data(confidence_set: ConfidenceSet) -> RowData:
         kind, rows, second = KNOWN, confidence_set.rows, NOTHING
     else:
         raise TypeError(f"no row problem is known for {type(confidence_set).__name__}")
-    order, layer_work = np.empty(widest, dtype=np.int64), np.empty(widest + 1)
+    order, states = np.empty((2, widest), dtype=np.int64)
     return RowData(
-        kind, rows, second, NOTHING, NOTHING, NOTHING, _NO_ROWS, NOTHING, False, 0, order, layer_work, NOTHING
-    )
+        kind, rows, second, NOTHING, NOTHING, NOTHING, _NO_ROWS, NOTHING, False, 0, states, order, np.empty(widest),
+        NOTHING,
+    )  # fmt: skip
 
 
 def _rows_of(balls: L1Set) -> Rows:
@@ -145,16 +149,12 @@ def layer_means(
     N = n * n_actions
     wanted = rows.size > 0
     if data.rows.places[h, 1] >= 0:
-        first = row_begin(data.rows, h, 0, m)
+        count = 0
         for s in range(n):
             if reachable[s]:
-                for a in range(n_actions):
-                    pair = s * n_actions + a
-                    at = row_begin(data.rows, h, pair, m)
-                    size = row_end(data.rows, h, pair, m) - at if wanted else 0
-                    means[a * n + s] = pair_mean(
-                        data, h, block, pair, m, values, view1(rows, at - first if wanted else 0, size)
-                    )
+                data.states[count] = s
+                count += 1
+        listed_means(data, h, n, n_actions, m, block, data.states, count, values, means, rows)
         return
     entry = data.rows.places[h, 0]
     found = view3(rows, 0, n if wanted else 0, n_actions, m)
@@ -236,183 +236,273 @@ def normalise(row: Floats) -> None:
 
 
 @inner_kernel
-def pair_mean(data: RowData, h: int, block: int, pair: int, m: int, values: Floats, row: Floats) -> float:
-    """The largest mean of ``values`` over the row set of one pair of a sparse layer, with the arguments of
-    :func:`layer_means`; ``row`` receives the entries of the row that attains it, if it has any."""
-    rows = data.rows
-    begin = row_begin(rows, h, pair, m)
-    end = row_end(rows, h, pair, m)
-    shift = rows.places[h, 2]
-    size = end - begin
-    wanted = row.size > 0
+def listed_means(
+    data: RowData, h: int, n: int, n_actions: int, m: int, block: int, states: Integers, count: int, values: Floats,
+    means: Floats, rows: Floats,
+) -> None:  # fmt: skip
+    """:func:`layer_means` of some states of a sparse layer."""
     if data.kind == WEIGHTS:
-        if not data.smallest[h] <= 1.0 + ROUNDING:
-            return np.nan
-        d = data.k + 1
         width = data.second.shape[0] // data.smallest.shape[0]
-        table = view1(data.second, h * width, width)
-        w = view1(data.layer_work, 0, d)
-        weigh(rows, begin, end, shift, values, table[0], w)
-        mean = largest(table, view1(data.active, h * data.k, data.k), w, data.order, data.block_work, wanted)
-        if wanted:
-            for t in range(size):
-                row[t] = 0.0
-                for i in range(d):
-                    row[t] += table[0] * data.block_work[i] * rows.values[(begin + t) * d + i]
-            normalise(row)
-        return mean
-    if data.kind == KNOWN:
-        if wanted:
-            copy_into(row, view1(rows.values, begin, size))
-        return row_mean(rows, h, pair, m, values)
-    # The few values that the row can lead to, as a layer of one pair.
-    few = view1(data.layer_work, 1, size)
-    one = view1(data.layer_work, 0, 1)
-    for t in range(size):
-        few[t] = values[rows.nexts[begin + t - shift]]
-    first = view3(rows.values, begin, 1, 1, size)
-    found = view3(row, 0, 1 if wanted else 0, 1, size)
-    if size == 0:
-        return np.nan
-    if data.kind == BOX:
-        upper = view3(data.second, begin, 1, 1, size)
-        box_rows(first, upper, few, data.order, one)
-        if wanted:
-            box_points(first, upper, data.order, found)
+        mixture_means(
+            data.rows, h, n, n_actions, m, view1(data.second, h * width, width), view1(data.active, h * data.k, data.k),
+            data.smallest[h] <= 1.0 + ROUNDING, states, count, values, data.order, data.layer_work, data.block_work,
+            means, rows,
+        )  # fmt: skip
+    elif data.kind == KNOWN:
+        known_means(data.rows, h, n, n_actions, m, states, count, values, means, rows)
     else:
-        radii = view2(data.second, block + pair, 1, 1)
-        l1_rows(first, radii, few, data.order, one)
-        if wanted:
-            l1_points(first, radii, data.order, found)
-    return one[0]
+        few_means(
+            data.kind == BOX, data.rows, data.second, h, n, n_actions, m, block, states, count, values, data.order,
+            data.layer_work, means, rows,
+        )  # fmt: skip
 
 
 @inner_kernel
-def weigh(rows: Rows, begin: int, end: int, shift: int, values: Floats, scale: float, w: Floats) -> None:
-    """``w_i = scale sum_t phi_i(t) values(t)`` of a sparse row of features."""
-    d = w.shape[0]
-    if d == 3:  # as many noise models have
-        x = 0.0
-        y = 0.0
-        z = 0.0
-        for e in range(begin, end):
-            f = values[rows.nexts[e - shift]]
-            x += rows.values[3 * e] * f
-            y += rows.values[3 * e + 1] * f
-            z += rows.values[3 * e + 2] * f
-        w[0] = scale * x
-        w[1] = scale * y
-        w[2] = scale * z
-        return
-    fill(w, 0.0)
-    for e in range(begin, end):
-        f = values[rows.nexts[e - shift]]
-        for i in range(d):
-            w[i] += rows.values[e * d + i] * f
-    for i in range(d):
-        w[i] *= scale
+def mixture_means(
+    rows: Rows, h: int, n: int, n_actions: int, m: int, table: Floats, active: Integers, possible: bool,
+    states: Integers, count: int, values: Floats, picks: Integers, work: Floats, block_work: Floats, means: Floats,
+    found: Floats,
+) -> None:  # fmt: skip
+    """Of mixtures of simulators, which none is ``possible`` of where the set is empty."""
+    d = active.shape[0] + 1
+    w = view1(work, 0, d)
+    N = n * n_actions
+    start = row_begin(rows, h, 0, m)
+    E = row_end(rows, h, N - 1, m) - start
+    features = view2(rows.values, start * d, d, E)
+    nexts = view1(rows.nexts, start - rows.places[h, 2], E)
+    wanted = found.size > 0
+    scale = table[0]
+    for j in range(count):
+        s = states[j]
+        for a in range(n_actions):
+            begin = row_begin(rows, h, s * n_actions + a, m) - start
+            end = row_end(rows, h, s * n_actions + a, m) - start
+            mean = np.nan
+            if possible:
+                undecided = True
+                if d == 3 and not wanted:  # three noise models: in registers
+                    x = 0.0
+                    y = 0.0
+                    z = 0.0
+                    for e in range(begin, end):
+                        f = values[nexts[e]]
+                        x += features[0, e] * f
+                        y += features[1, e] * f
+                        z += features[2, e] * f
+                    w[0] = scale * x
+                    w[1] = scale * y
+                    w[2] = scale * z
+                    mean = largest_of_three(table, scale * x, scale * y, scale * z)
+                    undecided = np.isnan(mean)
+                else:
+                    for i in range(d):
+                        total = 0.0
+                        for e in range(begin, end):
+                            total += features[i, e] * values[nexts[e]]
+                        w[i] = scale * total
+                if undecided:
+                    mean = largest(table, active, w, picks, block_work, wanted)
+            means[a * n + s] = mean
+            if wanted:
+                row = view1(found, begin, end - begin)
+                fill(row, 0.0)
+                for i in range(d):
+                    add_multiple(row, scale * block_work[i], view1(features[i], begin, end - begin))
+                normalise(row)
 
 
 @inner_kernel
-def row_hull(
-    data: RowData,
-    features: Floats,
-    h: int,
-    n: int,
-    n_actions: int,
-    m: int,
-    block: int,
-    s: int,
-    a: int,
-    hull: Floats,
-) -> int:
-    """Lower and then upper bounds of the entries of row (s, a), with the arguments of :func:`layer_means`; their number,
-    of which the other half of ``hull`` is working memory.
+def known_means(
+    rows: Rows, h: int, n: int, n_actions: int, m: int, states: Integers, count: int, values: Floats, means: Floats,
+    found: Floats,
+) -> None:  # fmt: skip
+    """Of known kernels."""
+    start = row_begin(rows, h, 0, m)
+    for j in range(count):
+        s = states[j]
+        for a in range(n_actions):
+            pair = s * n_actions + a
+            means[a * n + s] = row_mean(rows, h, pair, m, values)
+            if found.size > 0:
+                for e in range(row_begin(rows, h, pair, m), row_end(rows, h, pair, m)):
+                    found[e - start] = rows.values[e]
+
+
+@inner_kernel
+def few_means(
+    boxes: bool, rows: Rows, second: Floats, h: int, n: int, n_actions: int, m: int, block: int, states: Integers,
+    count: int, values: Floats, order: Integers, few: Floats, means: Floats, found: Floats,
+) -> None:  # fmt: skip
+    """Of boxes or balls: the few values that a row can lead to are those of a layer of one pair."""
+    start = row_begin(rows, h, 0, m)
+    wanted = found.size > 0
+    for j in range(count):
+        s = states[j]
+        for a in range(n_actions):
+            pair = s * n_actions + a
+            begin = row_begin(rows, h, pair, m)
+            size = row_end(rows, h, pair, m) - begin
+            mean = view1(means, a * n + s, 1)
+            if size == 0:
+                mean[0] = np.nan
+                continue
+            some = view1(few, 0, size)
+            for t in range(size):
+                some[t] = values[rows.nexts[begin + t - rows.places[h, 2]]]
+            first = view3(rows.values, begin, 1, 1, size)
+            row = view3(found, begin - start if wanted else 0, 1 if wanted else 0, 1, size)
+            if boxes:
+                upper = view3(second, begin, 1, 1, size)
+                box_rows(first, upper, some, order, mean)
+                if wanted:
+                    box_points(first, upper, order, row)
+            else:
+                radii = view2(second, block + pair, 1, 1)
+                l1_rows(first, radii, some, order, mean)
+                if wanted:
+                    l1_points(first, radii, order, row)
+
+
+@inner_kernel
+def entry_bounds(
+    data: RowData, features: Floats, h: int, n: int, n_actions: int, m: int, block: int, policy: Floats, mass: Floats,
+    low: Floats, high: Floats,
+) -> None:  # fmt: skip
+    """Bounds of each entry of a layer with the arguments of :func:`layer_means`, (n, A, m) or those of a sparse layer,
+    times the ``policy`` of the pair; those of states without ``mass`` are of no use.
 
     Those of boxes and balls are attained.  Of ellipsoids they are those of the ball |chi| <= 1 and of the rows of single
     simulators, of which every row is a mixture: ``features`` has theirs where sums of features differ.
     """
+    k = data.k
+    d = k + 1
     N = n * n_actions
-    b = a * n + s
-    d = data.k + 1
-    entry = data.rows.places[h, 0]
-    sparse = data.rows.places[h, 1] >= 0
-    at = row_begin(data.rows, h, s * n_actions + a, m)
-    size = row_end(data.rows, h, s * n_actions + a, m) - at
-    first = data.rows.values
+    start = row_begin(data.rows, h, 0, m)
+    size = row_end(data.rows, h, N - 1, m) - start
+    first = view1(data.rows.values, start, size if data.kind != WEIGHTS else 0)
     if data.kind == WEIGHTS:
         length = data.second.shape[0] // data.smallest.shape[0]
         table = view1(data.second, h * length, length)
-        for t in range(size):
-            begin = (at + t) * d if sparse else (entry + t * N) * d + b
-            mixture_bounds(table, d, first, begin, 1 if sparse else N, view1(hull, t, size + 1))
-    else:
-        for t in range(size):
-            if data.kind == ELLIPSOID:
-                centre = first[entry + t * N + b]
-                width = 0.0
-                for j in range(data.k):
-                    slope = data.second[entry * data.k + (t * data.k + j) * N + b]
-                    width += slope * slope
-                width = np.sqrt(width)
-            elif data.kind == L1:
-                centre = first[at + t]
-                width = 0.5 * data.second[block + s * n_actions + a]
-            elif data.kind == BOX:
-                centre = 0.5 * (first[at + t] + data.second[at + t])
-                width = 0.5 * (data.second[at + t] - first[at + t])
-            else:
-                centre = first[at + t]
-                width = 0.0
-            hull[t] = min(max(centre - width, 0.0), 1.0)
-            hull[size + t] = min(max(centre + width, 0.0), 1.0)
-    if features.size > 0:
-        lowest = view1(hull, 2 * m, m)
-        highest = view1(hull, 3 * m, m)
-        fill(lowest, 1.0)
-        fill(highest, 0.0)
-        for i in range(d):
-            mass = 0.0
+        if data.rows.places[h, 1] >= 0:
+            first_state = 0
+            while first_state < n and not mass[first_state] > 0.0:
+                first_state += 1
+            last_state = n
+            while last_state > first_state and not mass[last_state - 1] > 0.0:
+                last_state -= 1
+            begin = row_begin(data.rows, h, first_state * n_actions, m) - start
+            end = row_begin(data.rows, h, last_state * n_actions, m) - start
+            mixture_bounds(table, view2(data.rows.values, start * d, d, size), begin, end, low, high)
+        else:
+            # Next state by next state, each in the order of pairs a n + s.
             for t in range(m):
-                mass += features[(at + t) * d + i]
-            if mass > 0.0:  # a simulator that says nothing here adds nothing
-                for t in range(m):
-                    lowest[t] = min(lowest[t], features[(at + t) * d + i] / mass)
-                    highest[t] = max(highest[t], features[(at + t) * d + i] / mass)
-        for t in range(m):
-            hull[t] = max(hull[t], lowest[t])
-            hull[m + t] = min(hull[m + t], highest[t])
-    least = 0.0
-    most = 0.0
-    for t in range(size):
-        least += hull[t]
-        most += hull[size + t]
-    for t in range(size):  # the others of the row have the rest
-        before = hull[t]
-        hull[t] = max(before, 1.0 - (most - hull[size + t]))
-        hull[size + t] = min(hull[size + t], max(0.0, 1.0 - (least - before)))
-    return size
+                mixture_bounds(
+                    table, view2(data.rows.values, (start + t * N) * d, d, N), 0, N, view1(low, size, N),
+                    view1(high, size, N),
+                )  # fmt: skip
+                for b in range(N):
+                    at = (b % n * n_actions + b // n) * m + t
+                    low[at] = low[size + b]
+                    high[at] = high[size + b]
+    elif data.kind == ELLIPSOID:
+        for b in range(N):
+            for t in range(m):
+                centre = first[t * N + b]
+                width = 0.0
+                for j in range(k):
+                    slope = data.second[start * k + (t * k + j) * N + b]
+                    width += slope * slope
+                at = (b % n * n_actions + b // n) * m + t
+                low[at] = centre - np.sqrt(width)
+                high[at] = centre + np.sqrt(width)
+    elif data.kind == L1:
+        for pair in range(N):
+            width = 0.5 * data.second[block + pair]
+            for e in range(row_begin(data.rows, h, pair, m) - start, row_end(data.rows, h, pair, m) - start):
+                low[e] = first[e] - width
+                high[e] = first[e] + width
+    else:
+        copy_into(view1(low, 0, size), first)
+        copy_into(view1(high, 0, size), view1(data.second, start, size) if data.kind == BOX else first)
+    for e in range(size if data.kind != WEIGHTS else 0):
+        low[e] = min(max(low[e], 0.0), 1.0)
+        high[e] = min(max(high[e], 0.0), 1.0)
+    for s in range(n):
+        for pair in range(s * n_actions, (s + 1) * n_actions if mass[s] > 0.0 else 0):
+            begin = row_begin(data.rows, h, pair, m) - start
+            end = row_end(data.rows, h, pair, m) - start
+            if features.size > 0:
+                simulator_bounds(
+                    view2(features, (start + begin) * d, m, d), view1(low, begin, m), view1(high, begin, m),
+                    view1(low, size, m), view1(high, size, m),
+                )  # fmt: skip
+            least = 0.0
+            most = 0.0
+            for e in range(begin, end):
+                least += low[e]
+                most += high[e]
+            for e in range(begin, end):  # the others of the row have the rest
+                before = low[e]
+                low[e] = policy[pair] * max(before, 1.0 - (most - high[e]))
+                high[e] = policy[pair] * min(high[e], max(0.0, 1.0 - (least - before)))
 
 
 @inner_kernel
-def mixture_bounds(table: Floats, d: int, features: Floats, begin: int, stride: int, bounds: Floats) -> None:
-    """First and last of ``bounds``: between which a mixture of d features is, by the ball and by the simplex."""
-    k = d - 1
-    lowest = np.inf
-    highest = -np.inf
-    centre = 0.0
+def simulator_bounds(features: Floats, low: Floats, high: Floats, lowest: Floats, highest: Floats) -> None:
+    """Cut [low, high] of a row with features (m, d) to what single simulators say; two working vectors."""
+    m, d = features.shape
+    fill(lowest, 1.0)
+    fill(highest, 0.0)
     for i in range(d):
-        x = table[0] * features[begin + i * stride]
-        lowest = min(lowest, x)
-        highest = max(highest, x)
-        centre += table[1 + i] * x
-    square = 0.0
-    if highest > lowest:
+        mass = 0.0
+        for t in range(m):
+            mass += features[t, i]
+        if mass > 0.0:  # a simulator that says nothing here adds nothing
+            for t in range(m):
+                lowest[t] = min(lowest[t], features[t, i] / mass)
+                highest[t] = max(highest[t], features[t, i] / mass)
+    for t in range(m):
+        low[t] = max(low[t], lowest[t])
+        high[t] = min(high[t], highest[t])
+
+
+@inner_kernel
+def mixture_bounds(table: Floats, features: Floats, begin: int, end: int, low: Floats, high: Floats) -> None:
+    """Between which bounds mixtures of some features (d, E) are, by the ball and by the simplex."""
+    d = features.shape[0]
+    k = d - 1
+    scale = table[0]
+    if d == 3:
+        p, q, r = scale * table[1], scale * table[2], scale * table[3]
+        a, b, c = scale * table[4], scale * table[5], scale * table[6]
+        f, g, l = scale * table[7], scale * table[8], scale * table[9]  # noqa: E741
+        for e in range(begin, end):
+            x = features[0, e]
+            y = features[1, e]
+            z = features[2, e]
+            centre = p * x + q * y + r * z
+            one = a * x + b * y + c * z
+            two = f * x + g * y + l * z
+            width = np.sqrt(one * one + two * two)
+            low[e] = max(centre - width, scale * min(x, min(y, z)))
+            high[e] = min(centre + width, scale * max(x, max(y, z)))
+        return
+    for e in range(begin, end):
+        lowest = np.inf
+        highest = -np.inf
+        centre = 0.0
+        for i in range(d):
+            x = features[i, e]
+            lowest = min(lowest, x)
+            highest = max(highest, x)
+            centre += table[1 + i] * x
+        square = 0.0
         for j in range(k):
             slope = 0.0
             for i in range(d):
-                slope += table[1 + d + j * d + i] * features[begin + i * stride]
+                slope += table[1 + d + j * d + i] * features[i, e]
             square += slope * slope
-    width = table[0] * np.sqrt(square)
-    bounds[0] = min(max(centre - width, lowest), highest)
-    bounds[bounds.shape[0] - 1] = max(min(centre + width, highest), lowest)
+        width = np.sqrt(square)
+        low[e] = scale * max(centre - width, lowest)
+        high[e] = scale * min(centre + width, highest)

@@ -235,6 +235,50 @@ def largest(table: Floats, active: Integers, w: Floats, picks: Integers, work: F
 
 
 @inner_kernel
+def largest_of_three(table: Floats, x: float, y: float, z: float) -> float:
+    """The guesses of :func:`largest` for d = 3, in registers; NaN where none is right."""
+    top = max(x, max(y, z))
+    spread = top - min(x, min(y, z))
+    best = 0 if x == top else (1 if y == top else 2)
+    if not spread > SMALLEST_SPREAD or table[25 + best] > 0.0:
+        return top
+    x -= top
+    y -= top
+    z -= top
+    base = table[1] * x + table[2] * y + table[3] * z
+    first = table[4] * x + table[5] * y + table[6] * z
+    second = table[7] * x + table[8] * y + table[9] * z
+    norm = np.sqrt(first * first + second * second)
+    least = 0.0
+    for i in range(3):
+        least = min(least, table[4 + i] * first + table[7 + i] * second + table[10 + i] * norm)
+    if least >= 0.0:
+        return top + min(base + norm, 0.0)
+    for i in range(3):
+        inverse = table[16 + i]
+        along = table[4 + i] * first + table[7 + i] * second
+        if along + table[10 + i] * norm < 0.0 and inverse > 0.0:
+            along *= inverse
+            u = inverse * table[4 + i]
+            v = inverse * table[7 + i]
+            away = table[19 + i]
+            radius = table[22 + i]
+            moving = abs(first * v - second * u)
+            if away * moving >= along * radius and moving > FLAT * norm:
+                # The point of the sphere on this side, to the side of g.
+                turn = radius if first * v - second * u > 0.0 else -radius
+                one = away * u + turn * v
+                two = away * v - turn * u
+                lowest = 0.0
+                for l in range(3):  # noqa: E741
+                    if l != i:
+                        lowest = min(lowest, table[10 + l] + table[4 + l] * one + table[7 + l] * two)
+                if lowest >= -ROW_TOLERANCE:
+                    return top + min(base + along * away + moving * radius, 0.0)
+    return np.nan
+
+
+@inner_kernel
 def point_of(table: Floats, chi: Floats, point: Floats) -> None:
     """mu = P0 + G chi."""
     d = point.shape[0]
