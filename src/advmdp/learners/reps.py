@@ -17,6 +17,7 @@ from advmdp.episodes import CheckedEpisode
 from advmdp.layered import FloatArray, IntArray
 from advmdp.learners.base import Learner
 from advmdp.learners.parts.predictors import Forecast, Ridge, with_losses
+from advmdp.learners.parts.steps import OccupancyStep
 
 
 class Estimator(Protocol):
@@ -168,10 +169,13 @@ class RepsLearner(Learner):
         self.exploration = gamma if getattr(self.options, "gamma", None) is None else self.options.gamma
 
     def _begin(self) -> RepsState:
+        first_set = self._first_set()
+        if isinstance(self._step, OccupancyStep):
+            first_set.require_narrow()  # before the first episode, not after it
         first = self._step.start()
         data = self._estimator.empty()
         zeros = np.zeros(self._layers.n_pairs)
-        return RepsState(first.policy, first, data, self._first_set(), 1.0, zeros, predictions=self._forecast)
+        return RepsState(first.policy, first, data, first_set, 1.0, zeros, predictions=self._forecast)
 
     def _learn(self, state: RepsState, episode: CheckedEpisode) -> RepsState:
         estimate = self._losses(state, episode, state.k)

@@ -88,7 +88,7 @@ class RepeatedStep:
     """argmin over the occupancy measures q' of known kernels of <q', cost> + KL(q' || q), for one q after the other."""
 
     def __init__(self, confidence_set: KnownKernels) -> None:
-        self._set = confidence_set
+        self._set = confidence_set = confidence_set.dense()
         sizes, n_actions = confidence_set.layer_sizes, confidence_set.n_actions
         state_at = np.concatenate([[0], np.cumsum(sizes)])
         row_at, following, probability = [0], [], []

@@ -1,0 +1,199 @@
+"""Worlds of 10^3 to 10^6 states: what an episode costs, in planning passes over the same world.
+
+    python -m benchmarks.bench_large              # everything but the largest world
+    python -m benchmarks.bench_large learners     # an episode of each learner at 10^5 states, and its memory
+    python -m benchmarks.bench_large growth       # the same work at 10^3, 10^4, 10^5 states, per non-zero
+    python -m benchmarks.bench_large planning     # planning against scipy.sparse, and two threads against one
+    python -m benchmarks.bench_large looser       # what u by one forward pass costs in regret, on the default worlds
+
+The world is a map of n x n cells over 60 steps with 4 moves and 3 noise models (``frozen-lake`` with a map of its own),
+n = 40 for 10^5 states.  A planning pass is ``occupancy.best_policy`` without its checks: one backward pass over the
+kernel.  Times are processor time, the least of several; both sides of a ratio are measured in one process.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+import advmdp
+from advmdp import make_adversary, make_learner, make_world, occupancy, play
+from advmdp.layered import LayeredMDP, SparseRows
+
+STEPS = 60
+#: Cells on a side that give about 10^3, 10^4, 10^5 and 10^6 states.
+SIDES = {1_000: 4, 10_000: 13, 100_000: 40, 1_000_000: 129}
+#: Learners and their options; an episode may take so many planning passes (None: no limit was set).
+CONDITIONAL = {"entropy": "conditional", "shared": True}
+LEARNERS: dict[str, tuple[str, dict[str, object], float | None]] = {
+    "planner": ("planner", {}, None),
+    "portfolio": ("portfolio", {}, 12.0 + 2.0 * 7.0),
+    "conditional, u by one pass": ("vlsuob-reps-tight", {**CONDITIONAL, "bounds": "forward"}, 12.0),
+    "conditional, exact u": ("vlsuob-reps-tight", CONDITIONAL, 12.0 + STEPS / 2),
+    "conditional, weights per layer": ("vlsuob-reps-tight", {"entropy": "conditional", "bounds": "forward"}, None),
+    "oppo": ("oppo", {}, None),
+    "pomd": ("pomd", {}, None),
+}
+
+
+def lake(side: int, steps: int = STEPS) -> LayeredMDP:
+    """Ice without holes: everywhere can be reached."""
+    rows = ["F" * side] * side
+    rows[0] = "S" + rows[0][1:]
+    rows[-1] = rows[-1][:-1] + "G"
+    return make_world("frozen-lake", map=rows, horizon=steps, slip=(0.6, 0.25, 0.15))
+
+
+def least(call: Callable[[], object], rounds: int = 7) -> float:
+    """Seconds of processor time."""
+    call()
+    times = []
+    for _ in range(rounds):
+        start = time.process_time()
+        call()
+        times.append(time.process_time() - start)
+    return min(times)
+
+
+def planning_pass(world: LayeredMDP, rounds: int = 9) -> float:
+    """Seconds of one backward pass."""
+    layers, policy = world.layers, np.empty(world.layers.n_pairs)
+    losses = np.random.default_rng(0).random(layers.n_pairs)
+    return least(lambda: occupancy.greedy(layers, world.rows, losses, policy), rounds)
+
+
+def episodes(world: LayeredMDP, name: str, options: dict[str, object], count: int) -> list[float]:
+    """Seconds of processor time of each update."""
+    adversary = make_adversary("natural", world, count)
+    learner, rng, times = make_learner(name, world.model, 1000, **options), np.random.default_rng(0), []
+    for k in range(count):
+        losses = world.layers.split(adversary.flat_losses(k))
+        episode = play(world, learner.policy, losses, rng, index=k)
+        start = time.process_time()
+        learner.update(episode)
+        times.append(time.process_time() - start)
+    return times
+
+
+def one_learner(title: str, side: int, count: int = 12) -> dict[str, float]:
+    """In a process of its own: passes per episode (median of the last ones), and the peak of memory in GiB."""
+    name, options, _ = LEARNERS[title]
+    episodes(lake(3, 4), name, options, 3)  # compile first
+    start = time.process_time()
+    world = lake(side)
+    built = time.process_time() - start
+    unit = planning_pass(world)
+    times = episodes(world, name, options, count)[count // 3 :]
+    unit = min(unit, planning_pass(world))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    return {"passes": float(np.median(times)) / unit, "GiB": peak, "build": built / unit, "pass": unit}
+
+
+def in_a_process(title: str, side: int) -> dict[str, float]:
+    code = f"import json, benchmarks.bench_large as b; print(json.dumps(b.one_learner({title!r}, {side})))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    result: dict[str, float] = json.loads(found.stdout.splitlines()[-1])
+    return result
+
+
+def learners(side: int = SIDES[100_000]) -> None:
+    """The table of docs/scaling.md."""
+    world = lake(side)
+    sparse = [table for table in world.kernels if isinstance(table, SparseRows)]
+    print(f"{world.n_states} states, {world.layers.n_pairs} pairs, {sum(t.nexts.size for t in sparse)} non-zeros")
+    for title, (_, _, limit) in LEARNERS.items():
+        found = in_a_process(title, side)
+        verdict = "" if limit is None else "  ok" if found["passes"] <= limit else f"  ABOVE {limit:.0f}"
+        print(
+            f"  {title:<32} {found['passes']:6.1f} planning passes of {1e3 * found['pass']:.2f} ms{verdict}, peak "
+            f"{found['GiB']:.2f} GiB, world built in {found['build']:.1f} passes",
+            flush=True,
+        )
+
+
+def growth() -> None:
+    """Nanoseconds per non-zero of the whole world: proportional growth is a constant."""
+    chosen = ("planner", "portfolio", "conditional, u by one pass")
+    print("nanoseconds per non-zero of all layers:", "planning", *chosen, sep="  ")
+    for states in (1_000, 10_000, 100_000):
+        world = lake(SIDES[states])
+        entries = sum(np.count_nonzero(t.values if isinstance(t, SparseRows) else t) for t in world.kernels)
+        row = [planning_pass(world, 25)]
+        for title in chosen:
+            name, options, _ = LEARNERS[title]
+            row.append(float(np.median(episodes(world, name, options, 24)[8:])))
+        print(f"  {world.n_states:>7} states", *(f"{1e9 * seconds / entries:8.1f}" for seconds in row), flush=True)
+
+
+def planning() -> None:
+    """Against one product of scipy.sparse per layer, and threads."""
+    for states in (100_000, 1_000_000):
+        world = lake(SIDES[states])
+        layers = world.layers
+        losses = np.random.default_rng(0).random(layers.n_pairs)
+        matrices = {id(t): t.tocsr() for t in world.kernels if isinstance(t, SparseRows)}
+
+        def by_products(world=world, layers=layers, losses=losses, matrices=matrices) -> float:
+            value = np.zeros(1)
+            for h in range(layers.horizon - 1, -1, -1):
+                table, here = world.kernels[h], slice(*layers.pair_offsets[h : h + 2])
+                matrix = matrices.get(id(table))
+                ahead = table.reshape(-1, value.size) @ value if matrix is None else matrix @ value
+                totals = (losses[here] + ahead).reshape(-1, layers.n_actions)
+                policy = np.zeros(totals.shape)  # what best_policy returns, too
+                policy[np.arange(len(totals)), totals.argmin(axis=1)] = 1.0
+                value = totals.min(axis=1)
+            return float(value[0])
+
+        policy = np.empty(layers.n_pairs)
+        assert abs(by_products() - occupancy.greedy(layers, world.rows, losses, policy)) < 1e-9
+        unit, rival = planning_pass(world), least(by_products)
+        wall = {}
+        for threads in (1, 2):
+            advmdp.use_threads(threads)
+            occupancy.greedy(layers, world.rows, losses, policy)
+            times = []
+            for _ in range(15):
+                start = time.perf_counter()
+                occupancy.greedy(layers, world.rows, losses, policy)
+                times.append(time.perf_counter() - start)
+            wall[threads] = min(times)
+        advmdp.use_threads(1)
+        print(
+            f"{world.n_states} states: a planning pass takes {1e3 * unit:.2f} ms, scipy.sparse x {rival / unit:.2f} "
+            f"(1.5 asked); two threads x {wall[1] / wall[2]:.2f} of one, on the clock",
+            flush=True,
+        )
+
+
+def looser(count: int = 2000, seeds: int = 3) -> None:
+    """Regret of the conditional learner with u exact at the visited states, and with that of one forward pass."""
+    print(f"regret per episode after {count}, {seeds} seeds: exact, forward")
+    for name in ("grid", "queue", "inventory", "frozen-lake", "river-swim", "routing"):
+        world, row = make_world(name), []
+        for bounds in ("exact", "forward"):
+            total = 0.0
+            for seed in range(seeds):
+                learner = make_learner(
+                    "vlsuob-reps-tight", world, count, seed=seed, entropy="conditional", bounds=bounds
+                )
+                losses = make_adversary("stochastic", world, count, seed=seed)
+                total += advmdp.run(world, learner, losses, count, seed=seed, progress=False).regret[-1]
+            row.append(total / (seeds * count))
+        print(f"  {name:<12} {row[0]:.3f}  {row[1]:.3f}", flush=True)
+
+
+def main() -> None:
+    parts = {"learners": learners, "growth": growth, "planning": planning, "looser": looser}
+    for part in sys.argv[1:] or ("learners", "growth", "planning"):
+        parts[part]()
+
+
+if __name__ == "__main__":
+    main()
