@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Hashable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from advmdp._checks import LAYER, above_zero, fits_in_memory, float_array, integer
-from advmdp._unroll import Step, unroll
+from advmdp._unroll import Unrolled, certain
 from advmdp.adversaries import Reacting
 from advmdp.adversaries.natural import share
 from advmdp.errors import InvalidSpecError
@@ -90,46 +91,58 @@ def routing(
         )
     group = dict(zip(links, groups.tolist(), strict=True))
 
-    # What can be asked for at a node depends on how many hops are left; states are (hop, node) until layers are built.
+    # What can be asked for at a node depends on how many hops are left: states are hops with nodes.
     left = _hops_to(links, end)
     out: dict[str, list[str]] = {}
     for tail, head in links:
         out.setdefault(tail, []).append(head)
     n_actions = max(len(heads) for heads in out.values())
 
-    def heads(hop: int, node: str) -> list[str]:
-        viable = [head for head in out.get(node, []) if left.get(head, horizon) <= horizon - hop - 1]
-        return [end] if node == end else viable
-
-    def next_node(down: int, hop: int, node: str, action: int) -> str:
-        choice = heads(hop, node)
-        asked = action % len(choice)
-        # The link asked for, or else the next one of this node that works; if none does, crews restore it first.
-        tried = [choice[(asked + turn) % len(choice)] for turn in range(len(choice))]
-        works = [head for head in tried if node == end or group[node, head] != down]
-        return (works or tried)[0]
-
-    def scenario(down: int) -> Step:
-        return lambda state, action: {(state[0] + 1, next_node(down, state[0], state[1], action)): 1.0}
-
     scenarios = range(-1, len(shares))  # -1: all links are up
-    kernels, layers = unroll((0, start), horizon, n_actions, [scenario(down) for down in scenarios])
-    weights = [max(1.0 - sum(shares), 0.0), *shares]
     numbers = {link: number for number, link in enumerate(links)}
-    pairs = [(hop, node, action) for layer in layers for hop, node in layer for action in range(n_actions)]
-    taken = [[numbers.get((pair[1], next_node(down, *pair)), -1) for pair in pairs] for down in scenarios]
+
+    @cache
+    def followed(node: str, choice: tuple[str, ...]) -> tuple[list[str], list[int]]:
+        """The next node, and the number of the link that is taken, per scenario and action."""
+        # The link asked for, or else the next one of this node that works; if none does, crews restore it first.
+        nodes = []
+        for down in scenarios:
+            works = [node == end or group[node, head] != down for head in choice]
+            turns = range(len(choice))
+            first = [next((t for t in turns if works[(asked + t) % len(choice)]), 0) for asked in turns]
+            nodes += [choice[(a % len(choice) + first[a % len(choice)]) % len(choice)] for a in range(n_actions)]
+        return nodes, [numbers.get((node, head), -1) for head in nodes]
+
+    fits_in_memory(LAYER * horizon, f"a world of {horizon} layers", InvalidSpecError)
+    layers, nexts, taken = [[start]], [], []
+    for hop in range(horizon):
+        steps = []
+        for node in layers[-1]:
+            viable = tuple(head for head in out.get(node, []) if left.get(head, horizon) <= horizon - hop - 1)
+            steps.append(followed(node, (end,) if node == end else viable))
+        there = sorted({head for nodes, _ in steps for head in nodes})
+        first = len(nexts) + len(layers[-1])
+        place = {node: first + i for i, node in enumerate(there)}
+        nexts += [[place[node] for node in nodes] for nodes, _ in steps]
+        taken += [used for _, used in steps]
+        layers.append(there)
+    names = [node for layer in layers for node in layer]
+    nexts.append([len(nexts)] * len(nexts[0]))  # the end
+    tables = np.array(nexts).reshape(len(nexts), len(scenarios), n_actions)
+    unrolled = Unrolled([certain(tables[:, i]) for i in range(len(scenarios))], 0, horizon)
+    weights = np.array([max(1.0 - sum(shares), 0.0), *shares])
     scene = Scene(
-        states=[*([node for _, node in layer] for layer in layers), [end]],
+        states=[*unrolled.named(names)[:-1], [end]],
         actions=[f"link {number}" for number in range(n_actions)],
         natural_losses="routing",
         details={
             "links": [list(link) for link in links],
-            "taken": np.array(taken),
-            "shares": np.array(weights),
+            "taken": np.array(taken).reshape(-1, len(scenarios), n_actions).swapaxes(0, 1).reshape(len(scenarios), -1),
+            "shares": weights,
             "delays": delays,
         },
     )
-    return LinearMixtureMDP.from_kernels(kernels, weights, scene=scene)
+    return unrolled.mixture(weights, scene)
 
 
 def _staged(stages: int, width: int) -> list[Link]:
@@ -170,12 +183,17 @@ def _links(graph: Any) -> dict[Link, dict[str, Any]]:
 
 def _hops_to(links: Sequence[Link], end: str) -> dict[str, int]:
     """Hops of the shortest path from each node to the target."""
+    tails: dict[str, list[str]] = {}
+    for tail, head in links:
+        tails.setdefault(head, []).append(tail)
     left = {end: 0}
     frontier = [end]
-    while frontier:
-        frontier = [tail for tail, head in links if head in frontier and tail not in left]
-        left.update(dict.fromkeys(frontier, max(left.values()) + 1))
-    return left
+    for hops in itertools.count(1):
+        frontier = list(dict.fromkeys(tail for head in frontier for tail in tails.get(head, ()) if tail not in left))
+        if not frontier:
+            return left
+        left.update(dict.fromkeys(frontier, hops))
+    raise AssertionError("counting ends only there")
 
 
 def _hops(links: Sequence[Link], start: str, end: str, hops: int | None) -> int:
