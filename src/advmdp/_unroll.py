@@ -18,6 +18,8 @@ from advmdp.scene import Scene
 
 #: Outcomes that are less probable than this are impossible: they are below the rounding of what sums to one.
 NEGLIGIBLE = 1e-18
+#: A layer with so few entries is an array even among sparse ones.
+TINY = 1000
 #: One step of a process: for a state and an action, the probability of each next state.
 Step = Callable[[Any, int], Mapping[Any, float]]
 
@@ -44,6 +46,7 @@ class Unrolled:
         place = np.empty(n_states, dtype=np.int64)
         known: dict[bytes, int] = {}
         entries = 0
+        self._some_sparse = False
         while len(self.layers) < horizon:
             h, here = len(self.layers) - 1, self.layers[-1]
             before = known.setdefault(here.tobytes(), h)
@@ -65,7 +68,10 @@ class Unrolled:
             nexts = place[targets].astype(np.int32)
             shape = (here.size, self.n_actions, there.size, self._dim)
             rows = SparseRows(pointers, nexts, np.empty((nexts.size, 0)), shape)
-            entries += nexts.size if _is_sparse(rows) else int(np.prod(shape[:3]))
+            size = int(np.prod(shape[:3]))
+            mostly_zeros = nexts.size < validation.DENSE_SHARE * size
+            self._some_sparse |= mostly_zeros and size > validation.DENSE_ENTRIES
+            entries += nexts.size if mostly_zeros else size
             what = f"a world with {there.size} states in a layer"
             kernels_fit_in_memory(entries, self._dim, what, InvalidSpecError)
             self._rows.append((rows, places))
@@ -92,15 +98,21 @@ class Unrolled:
             if id(rows) not in built:
                 values = self._table.values[places]
                 tables = [SparseRows(rows.pointers, rows.nexts, v, rows.shape[:3]) for v in np.array(values.T)]
-                built[id(rows)] = tables if _is_sparse(rows) else [np.array(table) for table in tables]
+                built[id(rows)] = tables if self._is_sparse(rows) else [np.array(table) for table in tables]
         last = np.ones((self.layers[-1].size, self.n_actions, 1))
         return [[*(built[id(rows)][i] for rows, _ in self._rows), last] for i in range(self._dim)]
+
+    def _is_sparse(self, rows: SparseRows) -> bool:
+        """Whether a layer is stored sparse: some large one is, and this one is mostly zeros too, and not tiny."""
+        size = int(np.prod(rows.shape[:3]))
+        least = min(validation.DENSE_ENTRIES, TINY)
+        return self._some_sparse and size > least and rows.nexts.size < validation.DENSE_SHARE * size
 
     def mixture(
         self, weights: FloatArray, scene: Scene, available: Sequence[ArrayLike] | None = None
     ) -> LinearMixtureMDP:
         """The world in which the processes are mixed with these weights."""
-        if not any(_is_sparse(rows) for rows, _ in self._rows):
+        if not self._some_sparse:
             return LinearMixtureMDP.from_kernels(self.kernels(), weights, available=available, scene=scene)
         # What `from_kernels` does for each layer, done once for all states: layers are parts of one table.
         parts = [self._table.with_values(values) for values in np.array(self._table.values.T)]
@@ -118,7 +130,7 @@ class Unrolled:
                 if scale not in divided:
                     divided[scale] = values / scale
                 table = rows.with_values(divided[scale][places])
-                built[key] = table if _is_sparse(rows) else np.array(table), scale
+                built[key] = table if self._is_sparse(rows) else np.array(table), scale
             features.append(built[key][0])
             scales.append(built[key][1])
         scales.append(min(scales))
@@ -127,12 +139,6 @@ class Unrolled:
             features, [scale * weights for scale in scales], max(scales), True,
             shared=True, scales=scales, available=available, scene=scene,
         )  # fmt: skip
-
-
-def _is_sparse(rows: SparseRows) -> bool:
-    """Whether a layer is stored sparse."""
-    size = int(np.prod(rows.shape[:3]))
-    return size > validation.DENSE_ENTRIES and rows.nexts.size < validation.DENSE_SHARE * size
 
 
 def certain(nexts: IntArray) -> SparseRows:

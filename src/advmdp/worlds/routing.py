@@ -72,7 +72,7 @@ def routing(
             raise InvalidSpecError("source, target and hops belong to a graph of yours: give graph as well")
         links = _staged(stages, width)
         start, end, horizon = "source", "target", stages + 1
-        attributes: dict[Link, dict[str, Any]] = {link: {} for link in links}
+        attributes: dict[Link, dict[str, Any]] = {}
     else:
         attributes = _links(graph)
         links = list(attributes)
@@ -81,15 +81,15 @@ def routing(
     rng = generator(seed, Stream.WORLD)
     groups = rng.integers(len(shares), size=len(links))
     delays = rng.uniform(0.3, 1.0, size=len(links))
-    for number, link in enumerate(links):
-        risk = attributes[link].get("risk", groups[number])
-        groups[number] = integer(risk, f"risk of link {link}", 0, InvalidSpecError)
-        if groups[number] >= len(shares):
-            raise InvalidSpecError(f"risk of link {link} is {groups[number]}, outages has {len(shares)} groups")
-        delays[number] = above_zero(
-            attributes[link].get("delay", delays[number]), f"delay of link {link}", InvalidSpecError
-        )
-    group = dict(zip(links, groups.tolist(), strict=True))
+    numbers = {link: number for number, link in enumerate(links)}
+    for link, given in attributes.items():
+        if "risk" in given:
+            groups[numbers[link]] = risk = integer(given["risk"], f"risk of link {link}", 0, InvalidSpecError)
+            if risk >= len(shares):
+                raise InvalidSpecError(f"risk of link {link} is {risk}, outages has {len(shares)} groups")
+        if "delay" in given:
+            delays[numbers[link]] = above_zero(given["delay"], f"delay of link {link}", InvalidSpecError)
+    group = groups.tolist()
 
     # What can be asked for at a node depends on how many hops are left: states are hops with nodes.
     left = _hops_to(links, end)
@@ -99,32 +99,34 @@ def routing(
     n_actions = max(len(heads) for heads in out.values())
 
     scenarios = range(-1, len(shares))  # -1: all links are up
-    numbers = {link: number for number, link in enumerate(links)}
 
     @cache
-    def followed(node: str, choice: tuple[str, ...]) -> tuple[list[str], list[int]]:
-        """The next node, and the number of the link that is taken, per scenario and action."""
+    def followed(risks: tuple[int, ...]) -> list[int]:
+        """Which of the links of a node, in these groups, is taken: per scenario and action."""
         # The link asked for, or else the next one of this node that works; if none does, crews restore it first.
-        nodes = []
-        for down in scenarios:
-            works = [node == end or group[node, head] != down for head in choice]
-            turns = range(len(choice))
-            first = [next((t for t in turns if works[(asked + t) % len(choice)]), 0) for asked in turns]
-            nodes += [choice[(a % len(choice) + first[a % len(choice)]) % len(choice)] for a in range(n_actions)]
-        return nodes, [numbers.get((node, head), -1) for head in nodes]
+        count = len(risks)
+        return [
+            next((place for turn in range(count) if risks[place := (asked + turn) % count] != down), asked % count)
+            for down in scenarios
+            for asked in range(n_actions)
+        ]
 
     fits_in_memory(LAYER * horizon, f"a world of {horizon} layers", InvalidSpecError)
     layers, nexts, taken = [[start]], [], []
     for hop in range(horizon):
-        steps = []
+        heads = []
         for node in layers[-1]:
-            viable = tuple(head for head in out.get(node, []) if left.get(head, horizon) <= horizon - hop - 1)
-            steps.append(followed(node, (end,) if node == end else viable))
-        there = sorted({head for nodes, _ in steps for head in nodes})
+            # Waiting at the target is a link of its own, which is never down.
+            viable = [head for head in out.get(node, []) if left.get(head, horizon) <= horizon - hop - 1]
+            choice = [end] if node == end else viable
+            used = [-1] if node == end else [numbers[node, head] for head in choice]
+            places = followed(tuple(group[number] if number >= 0 else -2 for number in used))
+            heads.append([choice[place] for place in places])
+            taken.append([used[place] for place in places])
+        there = sorted(set().union(*heads))
         first = len(nexts) + len(layers[-1])
-        place = {node: first + i for i, node in enumerate(there)}
-        nexts += [[place[node] for node in nodes] for nodes, _ in steps]
-        taken += [used for _, used in steps]
+        place_of = {node: first + i for i, node in enumerate(there)}
+        nexts += [[place_of[node] for node in row] for row in heads]
         layers.append(there)
     names = [node for layer in layers for node in layer]
     nexts.append([len(nexts)] * len(nexts[0]))  # the end
