@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advmdp._checks import integer
-from advmdp._unroll import unroll as unroll_steps
 from advmdp.errors import InvalidMDPError
 from advmdp.scene import Scene
 
@@ -21,8 +20,10 @@ _START = "start"
 State = tuple[int, bool]
 
 
-def unroll(env: Any, horizon: int) -> tuple[list[FloatArray], list[FloatArray], list[NDArray[np.bool_]] | None, Scene]:
+def unroll(env: Any, horizon: int) -> tuple[list[Any], list[FloatArray], list[NDArray[np.bool_]] | None, Scene]:
     """Kernels, expected losses, masks and the names of states for ``horizon`` steps of a tabular environment."""
+    from advmdp import _unroll  # here, since it builds worlds itself
+
     base = getattr(env, "unwrapped", env)
     table = getattr(base, "P", None)
     if table is None:
@@ -69,15 +70,15 @@ def unroll(env: Any, horizon: int) -> tuple[list[FloatArray], list[FloatArray], 
     random_start = len(starts) > 1
     # A random start: a first layer of one state, whose actions all draw it, free of charge.
     first: Any = _START if random_start else (next(iter(starts)), False)
-    (kernels,), layers = unroll_steps(first, horizon + random_start, n_actions, [step], available)
-    losses = [
-        np.clip([[loss(state, action) for action in range(n_actions)] for state in layer], 0.0, 1.0) for layer in layers
-    ]
-    names = [[state if state == _START else state[0] for state in layer] for layer in layers]
-    over = [[state != _START and state[1] for state in layer] for layer in layers]
-    scene = Scene(states=[*names, ["end"]], details={"over": [*over, [True]]}, map=_map(base))
-    able = None if masks is None else [np.array([available(state) for state in layer]) for layer in layers]
-    return kernels, losses, able, scene
+    unrolled, states = _unroll.unroll(first, horizon + random_start, n_actions, [step], available)
+    (kernels,) = unrolled.kernels()
+    costs = np.clip([[loss(state, action) for action in range(n_actions)] for state in states], 0.0, 1.0)
+    names = unrolled.named([state if state == _START else state[0] for state in states])
+    over = unrolled.named([state != _START and state[1] for state in states])
+    scene = Scene(states=names, details={"over": [*over[:-1], (True,)]}, map=_map(base))
+    able = None if masks is None else np.array([available(state) for state in states])
+    losses = [costs[layer] for layer in unrolled.layers]
+    return kernels, losses, None if able is None else [able[layer] for layer in unrolled.layers], scene
 
 
 def _masks(env: Any, base: Any, table: Mapping[int, Any], n_actions: int) -> dict[int, NDArray[np.bool_]] | None:

@@ -61,8 +61,11 @@ class Scene:
             raise InvalidMDPError(f"scene.map is {rows}, should be rows of the same number of letters S, F, H or G")
         cells = len(rows) * len(rows[0])
         for h, names in enumerate(self.states or ()):
-            for s, name in enumerate(names):
-                if isinstance(name, int) and not 0 <= name < cells:
+            numbers = [name for name in names if isinstance(name, int)]
+            if numbers and not 0 <= min(numbers) <= max(numbers) < cells:
+                for s, name in enumerate(names):
+                    if not isinstance(name, int) or 0 <= name < cells:
+                        continue
                     raise InvalidMDPError(
                         f"scene.states, layer {h}, state {s}: cell {name} is not on the map, should be below {cells}"
                     )
@@ -84,4 +87,8 @@ def _frozen(value: Any) -> Any:
         array = value.copy()
         array.flags.writeable = False
         return array
-    return tuple(_frozen(item) for item in value) if isinstance(value, (list, tuple)) else value
+    if not isinstance(value, (list, tuple)):
+        return value
+    if not any(issubclass(kind, (list, tuple, np.ndarray)) for kind in set(map(type, value))):
+        return tuple(value)  # most have many items, all of them plain: names of states
+    return tuple(_frozen(item) for item in value)

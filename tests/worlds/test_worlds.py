@@ -21,7 +21,7 @@ from advmdp.registry import worlds
 from advmdp.solvers import mirror_descent_step, upper_occupancy
 from advmdp.theory.lemmas.geometry import bow_tie
 from advmdp.worlds.bow_tie import SCALE
-from advmdp.worlds.grid import EAST, SOUTH, cells
+from advmdp.worlds.grid import EAST, SOUTH
 from advmdp.worlds.hard import FOUND, SEARCHING, margin
 from tests.test_layered import reachable_objects
 
@@ -258,9 +258,8 @@ def test_random_mixture_may_mix_every_layer_alike():
 def test_the_plain_grid_obeys_with_probability_nine_tenths():
     world = make_world("grid", height=10, width=10, noise={"slip": 0.1})
     assert (world.n_states, world.horizon, world.n_actions, world.dim) == (100, 18, 2, 2)
-    here, there = cells(10, 10, 4), cells(10, 10, 5)
-    row, column = here[2]
-    east, south = there.index((row, column + 1)), there.index((row + 1, column))
+    here, there = world.scene.states[4], world.scene.states[5]
+    east, south = there.index(here[2] + 1), there.index(here[2] + 10)
     assert world.kernels[4][2, EAST, east] == pytest.approx(0.9)
     assert world.kernels[4][2, EAST, south] == pytest.approx(0.1)
     assert world.kernels[4][2, SOUTH, south] == pytest.approx(0.9)
@@ -269,7 +268,7 @@ def test_the_plain_grid_obeys_with_probability_nine_tenths():
 def test_the_far_edges_of_the_grid_leave_one_move():
     world = make_world("grid", height=2, width=4)
     layer = 3  # cells (0, 3) at the east edge and (1, 2) at the south edge both lead to (1, 3)
-    assert cells(2, 4, layer) == [(0, 3), (1, 2)]
+    assert world.scene.states[layer] == (3, 4 + 2)
     np.testing.assert_array_equal(world.kernels[layer], 1.0)
 
 

@@ -14,6 +14,11 @@ def probability(count: IntArray | int, mean: float) -> FloatArray:
     return np.exp(np.asarray(xlogy(count, mean) - gammaln(np.add(count, 1)) - mean, dtype=np.float64))
 
 
+def width(mean: float) -> int:
+    """About how many counts have a probability above 1e-18, or a few more."""
+    return int(18.0 * np.sqrt(mean)) + 20
+
+
 def tail(count: IntArray | int, mean: float) -> FloatArray:
     """P(N > count), elementwise."""
     from scipy.special import pdtrc

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from advmdp._checks import integer
-from advmdp._unroll import Step, unroll
+from advmdp._unroll import Unrolled, certain
 from advmdp.errors import InvalidSpecError
 from advmdp.layered import LinearMixtureMDP
 from advmdp.registry import register_world
@@ -26,7 +28,7 @@ MAPS = {
     "4x4": ("SFFF", "FHFH", "FFFH", "HFFG"),
     "8x8": ("SFFFFFFF", "FFFFFFFF", "FFFHFFFF", "FFFFFHFF", "FFFHFFFF", "FHHFFFHF", "FHFFHFHF", "FFFHFFFG"),
 }
-_MOVES = ((0, -1), (1, 0), (0, 1), (-1, 0))
+_MOVES = np.array([(0, -1), (1, 0), (0, 1), (-1, 0)])
 
 
 @register_world("frozen-lake")
@@ -52,22 +54,15 @@ def frozen_lake(
     weights = probabilities(slip, "slip", 3)
     height, width = len(rows), len(rows[0])
     letters = "".join(rows)
-
-    def turned(turn: int) -> Step:
-        def step(cell: int, action: int) -> dict[int, float]:
-            if letters[cell] in "GH":
-                return {cell: 1.0}
-            down, right = _MOVES[(action + turn) % 4]
-            row, column = divmod(cell, width)
-            row, column = min(max(row + down, 0), height - 1), min(max(column + right, 0), width - 1)
-            return {row * width + column: 1.0}
-
-        return step
-
+    cells = np.arange(height * width)
+    row, column = (part[:, None] + step for part, step in zip(np.divmod(cells, width), _MOVES.T, strict=True))
+    moved = np.clip(row, 0, height - 1) * width + np.clip(column, 0, width - 1)
+    nexts = np.where(np.isin(list(letters), ["G", "H"])[:, None], cells[:, None], moved)
     # One more in Gymnasium's order of actions is to the walker's left, one less to the right.
-    kernels, layers = unroll(letters.index("S"), horizon, 4, [turned(0), turned(1), turned(-1)])
-    scene = Scene(states=[*layers, ["end"]], actions=ACTIONS, map=rows, natural_losses="terrain")
-    return LinearMixtureMDP.from_kernels(kernels, weights, scene=scene)
+    turned = [certain(np.roll(nexts, -turn, axis=1)) for turn in (0, 1, -1)]
+    unrolled = Unrolled(turned, letters.index("S"), horizon)
+    scene = Scene(states=unrolled.named(), actions=ACTIONS, map=rows, natural_losses="terrain")
+    return unrolled.mixture(weights, scene)
 
 
 def _rows(map: str | Sequence[str]) -> tuple[str, ...]:

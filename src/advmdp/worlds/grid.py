@@ -10,24 +10,20 @@ of every cell is hard or easy to cross, and that drifts with the weather.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
 from advmdp._checks import between, integer, kernels_fit_in_memory
+from advmdp._unroll import Unrolled, certain
 from advmdp.errors import InvalidSpecError
-from advmdp.layered import FloatArray, LinearMixtureMDP
+from advmdp.layered import LinearMixtureMDP
 from advmdp.registry import register_world
 from advmdp.scene import Scene
 
 EAST, SOUTH = 0, 1
 
-#: Noise models: for an intended move, the move that is made.
-_NOISE = {
-    "slip": lambda intended: 1 - intended,
-    "east": lambda intended: EAST,
-    "south": lambda intended: SOUTH,
-}
+#: Noise models: the move that is made where east is intended, and where south is.
+_NOISE = {"slip": (SOUTH, EAST), "east": (EAST, EAST), "south": (SOUTH, SOUTH)}
 
 
 @register_world("grid")
@@ -58,38 +54,21 @@ def grid(*, height: int = 6, width: int = 6, noise: Mapping[str, float] | None =
     integer(width, "width", 1, InvalidSpecError)
     if height + width < 3:
         raise InvalidSpecError(f"height {height}, width {width}: need at least two cells in one direction")
-    narrow = min(height, width)  # states of a layer, at most; fewer in the two corners
-    entries = 2 * (height * width * narrow - narrow**3 // 3)
-    kernels_fit_in_memory(entries, 1 + len(shares), f"a grid of {height} x {width} cells", InvalidSpecError)
-    moves: list[Any] = [lambda intended: intended, *(_NOISE[name] for name in shares)]
-    kernels = [[_layer(height, width, h, move) for h in range(height + width - 2)] for move in moves]
+    what = f"a grid of {height} x {width} cells"
+    kernels_fit_in_memory(2 * height * width, 1 + len(shares), what, InvalidSpecError)
+    row, column = np.divmod(np.arange(height * width), width)
+    at_wall = np.stack([column == width - 1, row == height - 1])
+    # At a wall the other move is the only one; nothing leads on from the corner.
+    ahead = np.arange(height * width) + np.where(at_wall, [[width], [1]], [[1], [width]])
+    ahead[:, -1] = height * width - 1
+    moves = [(EAST, SOUTH), *(_NOISE[name] for name in shares)]
+    unrolled = Unrolled([certain(ahead[list(move)].T) for move in moves], 0, height + width - 2)
     corner = height * width - 1
     letters = ["S" if cell == 0 else "G" if cell == corner else "F" for cell in range(height * width)]
     scene = Scene(
-        states=[
-            [row * width + column for row, column in cells(height, width, layer)] for layer in range(height + width - 1)
-        ],
+        states=[*unrolled.named()[:-1], [corner]],
         actions=("east", "south"),
         map=["".join(letters[row * width : (row + 1) * width]) for row in range(height)],
         natural_losses="terrain",
     )
-    return LinearMixtureMDP.from_kernels(kernels, [max(obeyed, 0.0), *shares.values()], scene=scene)
-
-
-def cells(height: int, width: int, layer: int) -> list[tuple[int, int]]:
-    """The cells (row, column) of one layer, in the order of its states: from north-east to south-west."""
-    first = max(0, layer - width + 1)
-    return [(row, layer - row) for row in range(first, min(layer, height - 1) + 1)]
-
-
-def _layer(height: int, width: int, layer: int, move: Any) -> FloatArray:
-    here, there = cells(height, width, layer), cells(height, width, layer + 1)
-    number = {cell: state for state, cell in enumerate(there)}
-    kernel = np.zeros((len(here), 2, len(there)))
-    for state, (row, column) in enumerate(here):
-        for action in (EAST, SOUTH):
-            target = (row, column + 1) if move(action) == EAST else (row + 1, column)
-            if target not in number:  # the wall: the other move is the only one
-                target = (row + 1, column) if move(action) == EAST else (row, column + 1)
-            kernel[state, action, number[target]] = 1.0
-    return kernel
+    return unrolled.mixture(np.array([max(obeyed, 0.0), *shares.values()]), scene)

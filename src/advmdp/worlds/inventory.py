@@ -12,12 +12,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from advmdp._checks import fits_in_memory, integer
-from advmdp._unroll import OUTCOME, Step, unroll
+from advmdp._checks import integer, kernels_fit_in_memory
+from advmdp._unroll import NEGLIGIBLE, Unrolled, chance
 from advmdp.adversaries import Adversary
 from advmdp.adversaries.natural import Waves, share
 from advmdp.errors import InvalidSpecError
-from advmdp.layered import FloatArray, LayeredMDP, LinearMixtureMDP
+from advmdp.layered import FloatArray, IntArray, LayeredMDP, LinearMixtureMDP, SparseRows
 from advmdp.registry import register_natural_losses, register_world
 from advmdp.scene import Scene
 from advmdp.seeding import Stream, generator
@@ -63,26 +63,30 @@ def inventory(
     means = positive(demand_means, "demand_means")
     weights = probabilities(mix, "mix", means.size)
     reached = min(stock + days * max_order, capacity) + 1
-    outcomes = means.size * (max_order + 1) * reached**2 + capacity
-    fits_in_memory(OUTCOME * outcomes, f"an inventory of {reached} units", InvalidSpecError)
+    entries = (max_order + 1) * reached * min(reached, _poisson.width(float(means.max()))) + capacity
+    kernels_fit_in_memory(entries, means.size, f"an inventory of {reached} units", InvalidSpecError)
+    # Whoever could have more than `reached` units in the next morning is not reached.
+    shelves = np.minimum(np.arange(reached)[:, None] + np.arange(max_order + 1), reached - 1)
 
-    def day(mean: float) -> Step:
-        def step(units: int, order: int) -> dict[int, float]:
-            shelf = min(units + order, capacity)
-            sold_out = float(_poisson.tail(shelf - 1, mean)) if shelf else 1.0
-            return {0: sold_out, **{shelf - sold: float(_poisson.probability(sold, mean)) for sold in range(shelf)}}
+    def day(mean: float) -> SparseRows:
+        demand = _poisson.probability(np.arange(shelves[-1, -1]), mean)
+        demand[demand <= NEGLIGIBLE] = 0.0
+        rows: list[tuple[IntArray, FloatArray]] = []
+        for shelf, sold_out in enumerate([1.0, *_poisson.tail(np.arange(shelves[-1, -1]), mean)]):
+            left = np.append(sold_out if sold_out > NEGLIGIBLE else 0.0, demand[:shelf][::-1])
+            possible = np.flatnonzero(left)
+            rows.append((possible, left[possible]))
+        return chance([rows[shelf] for shelf in shelves.ravel()], max_order + 1)
 
-        return step
-
-    kernels, layers = unroll(stock, days, max_order + 1, [day(mean) for mean in means])
-    morning = np.hstack(layers)[:, None]
+    unrolled = Unrolled([day(mean) for mean in means], stock, days)
+    morning = unrolled.states[:, None]
     shelf = np.minimum(morning + np.arange(max_order + 1), capacity)
     # E[min(demand, shelf)] = sum_{n < shelf} P(demand > n)
     counts = np.arange(capacity)
     tails = sum(weight * _poisson.tail(counts, mean) for weight, mean in zip(weights, means, strict=True))
     sold = np.concatenate([[0.0], np.cumsum(tails)])[shelf]
     scene = Scene(
-        states=[*layers, ["end"]],
+        states=unrolled.named(),
         actions=[f"order {order}" for order in range(max_order + 1)],
         natural_losses="inventory",
         details={
@@ -92,8 +96,8 @@ def inventory(
         },
     )
     orders = np.arange(max_order + 1)
-    fits = [np.array(layer)[:, None] + orders <= capacity for layer in layers] if only_what_fits else None
-    return LinearMixtureMDP.from_kernels(kernels, weights, available=fits, scene=scene)
+    fits = [layer[:, None] + orders <= capacity for layer in unrolled.layers] if only_what_fits else None
+    return unrolled.mixture(weights, scene, fits)
 
 
 @register_natural_losses("inventory")

@@ -80,20 +80,20 @@ def pricing(
         return step
 
     steps = [segment(*numbers) for numbers in SEGMENTS.values()]
-    kernels, layers = unroll((0, float(levels.max())), contacts, levels.size, steps)
+    unrolled, states = unroll((0, float(levels.max())), contacts, levels.size, steps)
     # What a cart brings in: who buys, and at which price.
-    pairs = [(state, action) for layer in layers for state in layer for action in range(levels.size)]
+    pairs = [(states[i], action) for i in unrolled.states.tolist() for action in range(levels.size)]
     paid = [min(state[1], float(levels[action])) if state[0] == CART else 0.0 for state, action in pairs]
     buys = [
         [step(state, action)[BOUGHT, 0.0] if state[0] == CART else 0.0 for step in steps] for state, action in pairs
     ]
     scene = Scene(
-        states=[*([_name(*state) for state in layer] for layer in layers), ["end"]],
+        states=unrolled.named([_name(*state) for state in states]),
         actions=[f"{price:g}" for price in levels],
         natural_losses="pricing",
         details={"paid": np.array(paid), "chance": np.array(buys) @ weights},
     )
-    return LinearMixtureMDP.from_kernels(kernels, weights, scene=scene)
+    return unrolled.mixture(weights, scene)
 
 
 def _name(stage: int, price: float) -> str:

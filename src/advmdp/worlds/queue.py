@@ -13,12 +13,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from advmdp._checks import fits_in_memory, float_array, integer
-from advmdp._unroll import OUTCOME, Step, unroll
+from advmdp._checks import float_array, integer, kernels_fit_in_memory
+from advmdp._unroll import NEGLIGIBLE, Unrolled, chance
 from advmdp.adversaries import Adversary
 from advmdp.adversaries.natural import Waves, share
 from advmdp.errors import InvalidSpecError
-from advmdp.layered import FloatArray, LayeredMDP, LinearMixtureMDP
+from advmdp.layered import FloatArray, IntArray, LayeredMDP, LinearMixtureMDP
 from advmdp.registry import register_natural_losses, register_world
 from advmdp.scene import Scene
 from advmdp.seeding import Stream, generator
@@ -68,44 +68,50 @@ def queue(
         raise InvalidSpecError(f"waiting is {waiting}, should be at most buffer = {buffer}")
     means = positive(arrival_means, "arrival_means")
     weights = probabilities(mix, "mix", means.size)
-    outcomes = means.size * len(speeds) * (buffer + 1) * (buffer + 1 if slots > 1 else 1)
-    fits_in_memory(OUTCOME * outcomes, f"a queue of {buffer} jobs", InvalidSpecError)
+    widest = min(buffer, max(speeds) + _poisson.width(float(means.max()))) + 1
+    entries = len(speeds) * (buffer + 1) * widest
+    kernels_fit_in_memory(entries, means.size, f"a queue of {buffer} jobs", InvalidSpecError)
+    finish = {
+        worked_on: [binom.pmf(finished, worked_on, FINISHED) for finished in range(worked_on + 1)]
+        for worked_on in {min(jobs, speed) for jobs in range(min(buffer, max(speeds)) + 1) for speed in speeds}
+    }
+    pairs = [(jobs, min(jobs, speed)) for jobs in range(buffer + 1) for speed in speeds]
 
-    def slot(mean: float) -> Step:
-        def step(jobs: int, action: int) -> dict[int, float]:
+    def slot(mean: float) -> list[tuple[IntArray, FloatArray]]:
+        arrivals = _poisson.probability(np.arange(buffer), mean)
+        arrivals = arrivals[: np.flatnonzero(arrivals > NEGLIGIBLE).max(initial=0) + 1]
+        rows = []
+        for jobs, worked_on in pairs:
             row = np.zeros(buffer + 1)
-            worked_on = min(jobs, speeds[action])
-            for finished in range(worked_on + 1):
+            for finished, probability in enumerate(finish[worked_on]):
                 left = jobs - finished
-                arrivals = _poisson.probability(np.arange(buffer - left), mean)
-                row[left:buffer] += binom.pmf(finished, worked_on, FINISHED) * arrivals
+                come = arrivals[: buffer - left]
+                row[left : left + come.size] += probability * come
             row[buffer] = max(1.0 - row[:buffer].sum(), 0.0)
-            return dict(enumerate(row.tolist()))
+            possible = np.flatnonzero(row > NEGLIGIBLE)
+            rows.append((possible, row[possible]))
+        return rows
 
-        return step
-
-    steps = [slot(mean) for mean in means]
-    kernels, layers = unroll(waiting, slots, len(speeds), steps)
-
-    def turned_away(jobs: int, action: int) -> float:
-        """Jobs are conserved: what was there, less what is finished, plus what comes, stays or is turned away."""
-        stay = sum(w * n * p for w, step in zip(weights, steps, strict=True) for n, p in step(jobs, action).items())
-        came = jobs - FINISHED * min(jobs, speeds[action]) + float(weights @ means)
-        return max(came - float(stay), 0.0)
-
-    pairs = [(jobs, action) for layer in layers for jobs in layer for action in range(len(speeds))]
-    rejected = {pair: turned_away(*pair) for pair in set(pairs)}
+    processes = [slot(mean) for mean in means]
+    unrolled = Unrolled([chance(rows, len(speeds)) for rows in processes], waiting, slots)
+    # Jobs are conserved: what was there, less what is finished, plus what comes, stays or is turned away.
+    came = np.array([jobs - FINISHED * worked_on for jobs, worked_on in pairs]) + float(weights @ means)
+    stay = [
+        np.cumsum(np.concatenate([w * nexts * p for w, (nexts, p) in zip(weights, rows, strict=True)]))[-1]
+        for rows in zip(*processes, strict=True)
+    ]
+    rejected = np.maximum(came - stay, 0.0).reshape(buffer + 1, len(speeds))
     scene = Scene(
-        states=[*layers, ["end"]],
+        states=unrolled.named(),
         actions=[f"speed {speed}" for speed in speeds],
         natural_losses="queue",
         details={
-            "speed": np.array([speeds[action] for _, action in pairs], dtype=np.float64),
-            "jobs": np.array([jobs for jobs, _ in pairs], dtype=np.float64),
-            "turned_away": np.array([rejected[pair] for pair in pairs]),
+            "speed": np.tile(np.array(speeds, dtype=np.float64), unrolled.states.size),
+            "jobs": np.repeat(unrolled.states.astype(np.float64), len(speeds)),
+            "turned_away": rejected[unrolled.states].ravel(),
         },
     )
-    return LinearMixtureMDP.from_kernels(kernels, weights, scene=scene)
+    return unrolled.mixture(weights, scene)
 
 
 @register_natural_losses("queue")

@@ -51,14 +51,14 @@ def river_swim(*, length: int = 6, horizon: int = 12, current: Sequence[float] =
 
         return step
 
-    kernels, layers = unroll(0, horizon, 2, [stroke(1), stroke(0), stroke(-1)])
+    unrolled, _ = unroll(0, horizon, 2, [stroke(1), stroke(0), stroke(-1)])
     scene = Scene(
-        states=[*layers, ["end"]],
+        states=unrolled.named(),
         actions=("downstream", "upstream"),
         natural_losses="river-swim",
         details={"length": length},
     )
-    return LinearMixtureMDP.from_kernels(kernels, weights, scene=scene)
+    return unrolled.mixture(weights, scene)
 
 
 @register_natural_losses("river-swim")

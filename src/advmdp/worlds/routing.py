@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Hashable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from advmdp._checks import LAYER, above_zero, fits_in_memory, float_array, integer
-from advmdp._unroll import Step, unroll
+from advmdp._unroll import Unrolled, certain
 from advmdp.adversaries import Reacting
 from advmdp.adversaries.natural import share
 from advmdp.errors import InvalidSpecError
@@ -71,7 +72,7 @@ def routing(
             raise InvalidSpecError("source, target and hops belong to a graph of yours: give graph as well")
         links = _staged(stages, width)
         start, end, horizon = "source", "target", stages + 1
-        attributes: dict[Link, dict[str, Any]] = {link: {} for link in links}
+        attributes: dict[Link, dict[str, Any]] = {}
     else:
         attributes = _links(graph)
         links = list(attributes)
@@ -80,56 +81,70 @@ def routing(
     rng = generator(seed, Stream.WORLD)
     groups = rng.integers(len(shares), size=len(links))
     delays = rng.uniform(0.3, 1.0, size=len(links))
-    for number, link in enumerate(links):
-        risk = attributes[link].get("risk", groups[number])
-        groups[number] = integer(risk, f"risk of link {link}", 0, InvalidSpecError)
-        if groups[number] >= len(shares):
-            raise InvalidSpecError(f"risk of link {link} is {groups[number]}, outages has {len(shares)} groups")
-        delays[number] = above_zero(
-            attributes[link].get("delay", delays[number]), f"delay of link {link}", InvalidSpecError
-        )
-    group = dict(zip(links, groups.tolist(), strict=True))
+    numbers = {link: number for number, link in enumerate(links)}
+    for link, given in attributes.items():
+        if "risk" in given:
+            groups[numbers[link]] = risk = integer(given["risk"], f"risk of link {link}", 0, InvalidSpecError)
+            if risk >= len(shares):
+                raise InvalidSpecError(f"risk of link {link} is {risk}, outages has {len(shares)} groups")
+        if "delay" in given:
+            delays[numbers[link]] = above_zero(given["delay"], f"delay of link {link}", InvalidSpecError)
+    group = groups.tolist()
 
-    # What can be asked for at a node depends on how many hops are left; states are (hop, node) until layers are built.
+    # What can be asked for at a node depends on how many hops are left: states are hops with nodes.
     left = _hops_to(links, end)
     out: dict[str, list[str]] = {}
     for tail, head in links:
         out.setdefault(tail, []).append(head)
     n_actions = max(len(heads) for heads in out.values())
 
-    def heads(hop: int, node: str) -> list[str]:
-        viable = [head for head in out.get(node, []) if left.get(head, horizon) <= horizon - hop - 1]
-        return [end] if node == end else viable
-
-    def next_node(down: int, hop: int, node: str, action: int) -> str:
-        choice = heads(hop, node)
-        asked = action % len(choice)
-        # The link asked for, or else the next one of this node that works; if none does, crews restore it first.
-        tried = [choice[(asked + turn) % len(choice)] for turn in range(len(choice))]
-        works = [head for head in tried if node == end or group[node, head] != down]
-        return (works or tried)[0]
-
-    def scenario(down: int) -> Step:
-        return lambda state, action: {(state[0] + 1, next_node(down, state[0], state[1], action)): 1.0}
-
     scenarios = range(-1, len(shares))  # -1: all links are up
-    kernels, layers = unroll((0, start), horizon, n_actions, [scenario(down) for down in scenarios])
-    weights = [max(1.0 - sum(shares), 0.0), *shares]
-    numbers = {link: number for number, link in enumerate(links)}
-    pairs = [(hop, node, action) for layer in layers for hop, node in layer for action in range(n_actions)]
-    taken = [[numbers.get((pair[1], next_node(down, *pair)), -1) for pair in pairs] for down in scenarios]
+
+    @cache
+    def followed(risks: tuple[int, ...]) -> list[int]:
+        """Which of the links of a node, in these groups, is taken: per scenario and action."""
+        # The link asked for, or else the next one of this node that works; if none does, crews restore it first.
+        count = len(risks)
+        return [
+            next((place for turn in range(count) if risks[place := (asked + turn) % count] != down), asked % count)
+            for down in scenarios
+            for asked in range(n_actions)
+        ]
+
+    fits_in_memory(LAYER * horizon, f"a world of {horizon} layers", InvalidSpecError)
+    layers, nexts, taken = [[start]], [], []
+    for hop in range(horizon):
+        heads = []
+        for node in layers[-1]:
+            # Waiting at the target is a link of its own, which is never down.
+            viable = [head for head in out.get(node, []) if left.get(head, horizon) <= horizon - hop - 1]
+            choice = [end] if node == end else viable
+            used = [-1] if node == end else [numbers[node, head] for head in choice]
+            places = followed(tuple(group[number] if number >= 0 else -2 for number in used))
+            heads.append([choice[place] for place in places])
+            taken.append([used[place] for place in places])
+        there = sorted(set().union(*heads))
+        first = len(nexts) + len(layers[-1])
+        place_of = {node: first + i for i, node in enumerate(there)}
+        nexts += [[place_of[node] for node in row] for row in heads]
+        layers.append(there)
+    names = [node for layer in layers for node in layer]
+    nexts.append([len(nexts)] * len(nexts[0]))  # the end
+    tables = np.array(nexts).reshape(len(nexts), len(scenarios), n_actions)
+    unrolled = Unrolled([certain(tables[:, i]) for i in range(len(scenarios))], 0, horizon)
+    weights = np.array([max(1.0 - sum(shares), 0.0), *shares])
     scene = Scene(
-        states=[*([node for _, node in layer] for layer in layers), [end]],
+        states=[*unrolled.named(names)[:-1], [end]],
         actions=[f"link {number}" for number in range(n_actions)],
         natural_losses="routing",
         details={
             "links": [list(link) for link in links],
-            "taken": np.array(taken),
-            "shares": np.array(weights),
+            "taken": np.array(taken).reshape(-1, len(scenarios), n_actions).swapaxes(0, 1).reshape(len(scenarios), -1),
+            "shares": weights,
             "delays": delays,
         },
     )
-    return LinearMixtureMDP.from_kernels(kernels, weights, scene=scene)
+    return unrolled.mixture(weights, scene)
 
 
 def _staged(stages: int, width: int) -> list[Link]:
@@ -170,12 +185,17 @@ def _links(graph: Any) -> dict[Link, dict[str, Any]]:
 
 def _hops_to(links: Sequence[Link], end: str) -> dict[str, int]:
     """Hops of the shortest path from each node to the target."""
+    tails: dict[str, list[str]] = {}
+    for tail, head in links:
+        tails.setdefault(head, []).append(tail)
     left = {end: 0}
     frontier = [end]
-    while frontier:
-        frontier = [tail for tail, head in links if head in frontier and tail not in left]
-        left.update(dict.fromkeys(frontier, max(left.values()) + 1))
-    return left
+    for hops in itertools.count(1):
+        frontier = list(dict.fromkeys(tail for head in frontier for tail in tails.get(head, ()) if tail not in left))
+        if not frontier:
+            return left
+        left.update(dict.fromkeys(frontier, hops))
+    raise AssertionError("counting ends only there")
 
 
 def _hops(links: Sequence[Link], start: str, end: str, hops: int | None) -> int:
