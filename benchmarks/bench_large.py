@@ -6,8 +6,7 @@
     python -m benchmarks.bench_large planning     # planning against scipy.sparse, and two threads against one
     python -m benchmarks.bench_large looser       # what u by one forward pass costs in regret, on the default worlds
 
-The world is a map of n x n cells over 60 steps with 4 moves and 3 noise models (``frozen-lake`` with a map of its own),
-n = 40 for 10^5 states.  A planning pass is ``occupancy.best_policy`` without its checks: one backward pass over the
+The world is a map of n x n cells over 60 steps with 4 moves and 3 noise models, n = 40 for 10^5 states.  A planning pass is ``occupancy.best_policy`` without its checks: one backward pass over the
 kernel.  Times are processor time, the least of several; both sides of a ratio are measured in one process.
 """
 
@@ -21,10 +20,11 @@ import time
 from collections.abc import Callable
 
 import numpy as np
+import scipy.sparse
 
 import advmdp
 from advmdp import make_adversary, make_learner, make_world, occupancy, play
-from advmdp.layered import LayeredMDP, SparseRows
+from advmdp.layered import LayeredMDP, LinearMixtureMDP, SparseRows
 
 STEPS = 60
 #: Cells on a side that give about 10^3, 10^4, 10^5 and 10^6 states.
@@ -42,12 +42,19 @@ LEARNERS: dict[str, tuple[str, dict[str, object], float | None]] = {
 }
 
 
-def lake(side: int, steps: int = STEPS) -> LayeredMDP:
-    """Ice without holes: everywhere can be reached."""
-    rows = ["F" * side] * side
-    rows[0] = "S" + rows[0][1:]
-    rows[-1] = rows[-1][:-1] + "G"
-    return make_world("frozen-lake", map=rows, horizon=steps, slip=(0.6, 0.25, 0.15))
+def city(side: int, steps: int = STEPS) -> LayeredMDP:
+    """A map of side x side cells, a start drawn anywhere, and in every step a move that may turn left or right."""
+    row, column = np.divmod(np.arange(side * side), side)
+    moves = np.array([(0, -1), (1, 0), (0, 1), (-1, 0)])
+    anywhere = np.full((1, 4, side * side), 1.0 / side**2)
+    bases = []
+    for turn in (0, 1, -1):
+        down, right = moves[(np.arange(4) + turn) % 4].T
+        target = np.clip(row[:, None] + down, 0, side - 1) * side + np.clip(column[:, None] + right, 0, side - 1)
+        shape = (target.size, side * side)
+        move = scipy.sparse.csr_array((np.ones(target.size), target.ravel(), np.arange(target.size + 1)), shape=shape)
+        bases.append([anywhere, *[move] * (steps - 2), np.ones((side * side, 4, 1))])
+    return LinearMixtureMDP.from_kernels(bases, [0.6, 0.25, 0.15])
 
 
 def least(call: Callable[[], object], rounds: int = 7) -> float:
@@ -70,7 +77,7 @@ def planning_pass(world: LayeredMDP, rounds: int = 9) -> float:
 
 def episodes(world: LayeredMDP, name: str, options: dict[str, object], count: int) -> list[float]:
     """Seconds of processor time of each update."""
-    adversary = make_adversary("natural", world, count)
+    adversary = make_adversary("stochastic", world, count)
     learner, rng, times = make_learner(name, world.model, 1000, **options), np.random.default_rng(0), []
     for k in range(count):
         losses = world.layers.split(adversary.flat_losses(k))
@@ -84,9 +91,9 @@ def episodes(world: LayeredMDP, name: str, options: dict[str, object], count: in
 def one_learner(title: str, side: int, count: int = 12) -> dict[str, float]:
     """In a process of its own: passes per episode (median of the last ones), and the peak of memory in GiB."""
     name, options, _ = LEARNERS[title]
-    episodes(lake(3, 4), name, options, 3)  # compile first
+    episodes(city(20, 4), name, options, 3)  # compile first
     start = time.process_time()
-    world = lake(side)
+    world = city(side)
     built = time.process_time() - start
     unit = planning_pass(world)
     times = episodes(world, name, options, count)[count // 3 :]
@@ -104,7 +111,7 @@ def in_a_process(title: str, side: int) -> dict[str, float]:
 
 def learners(side: int = SIDES[100_000]) -> None:
     """The table of docs/scaling.md."""
-    world = lake(side)
+    world = city(side)
     sparse = [table for table in world.kernels if isinstance(table, SparseRows)]
     print(f"{world.n_states} states, {world.layers.n_pairs} pairs, {sum(t.nexts.size for t in sparse)} non-zeros")
     for title, (_, _, limit) in LEARNERS.items():
@@ -122,7 +129,7 @@ def growth() -> None:
     chosen = ("planner", "portfolio", "conditional, u by one pass")
     print("nanoseconds per non-zero of all layers:", "planning", *chosen, sep="  ")
     for states in (1_000, 10_000, 100_000):
-        world = lake(SIDES[states])
+        world = city(SIDES[states])
         entries = sum(np.count_nonzero(t.values if isinstance(t, SparseRows) else t) for t in world.kernels)
         row = [planning_pass(world, 25)]
         for title in chosen:
@@ -134,7 +141,7 @@ def growth() -> None:
 def planning() -> None:
     """Against one product of scipy.sparse per layer, and threads."""
     for states in (100_000, 1_000_000):
-        world = lake(SIDES[states])
+        world = city(SIDES[states])
         layers = world.layers
         losses = np.random.default_rng(0).random(layers.n_pairs)
         matrices = {id(t): t.tocsr() for t in world.kernels if isinstance(t, SparseRows)}

@@ -150,11 +150,12 @@ class Portfolio(Learner):
         learners: PlugInLearners, k: int,
     ) -> PortfolioState:  # fmt: skip
         """With the policies of all experts, and one of them drawn for episode k."""
-        tables, rates = predictions.tables[self._uses], np.full(len(self._uses), np.inf)
-        tables[self._soft] += learners.totals
-        rates[self._soft] = learners.rates
-        planned = plans(self._layers, kernel.kernel, tables, rates)
-        policies = np.concatenate([base.policy[None], planned, self._own])
+        tables, rates = [predictions.tables[use] for use in self._uses], np.full(len(self._uses), np.inf)
+        for i, total, rate in zip(self._soft, learners.totals, learners.rates, strict=True):
+            tables[i], rates[i] = tables[i] + total, rate
+        policies = np.empty((len(self.expert_names), self._layers.n_pairs))
+        policies[0], policies[1 + len(tables) :] = base.policy, self._own
+        plans(self._layers, kernel.kernel, tables, rates, policies[1 : 1 + len(tables)])
         total = np.cumsum(meta.weights)
         drawn = int(np.searchsorted(total, self._draws.at(k).random() * total[-1], side="right"))
         drawn = min(drawn, len(total) - 1)

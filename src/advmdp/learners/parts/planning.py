@@ -13,17 +13,23 @@ from typing import Any, Self
 import numpy as np
 
 from advmdp._checks import float_array, integer
-from advmdp._compiled import allocating_kernel, kernel
+from advmdp._compiled import allocating_kernel, inner_kernel, kernel
 from advmdp._threads import in_pieces
 from advmdp.errors import InvalidSpecError
 from advmdp.layered import FloatArray, IntArray, Layers, Rows
-from advmdp.layered.rows import next_state, row_begin, row_end
+from advmdp.layered.rows import layer_means, next_state, row_begin, row_end
 
 #: Actions whose values differ by less than this are equally good: a plan shares its probability among them.
 TIES = 1e-9
 
 
-def plans(layers: Layers, kernel: Rows, tables: FloatArray, rates: FloatArray) -> FloatArray:
+def plans(
+    layers: Layers,
+    kernel: Rows,
+    tables: Sequence[FloatArray] | FloatArray,
+    rates: FloatArray,
+    policies: FloatArray | None = None,
+) -> FloatArray:
     """A policy for every table of losses, flat, ``(M, n_pairs)``: one exact backward pass each.
 
     Where the rate eta is infinite the best one, V(s) = min_a x(s, a), x(s, a) = l(s, a) + sum_{s'} P(s' | s, a) V(s');
@@ -31,17 +37,16 @@ def plans(layers: Layers, kernel: Rows, tables: FloatArray, rates: FloatArray) -
 
         V(s) = -(1 / eta) ln( (1 / A) sum_a exp(-eta x(s, a)) ),      pi(a | s) = exp(eta (V(s) - x(s, a))) / A,
 
-    A the number of actions that are available in s.
+    A the number of actions that are available in s.  Where a place for ``policies`` is given, they are put there.
     """
-    policies = np.empty_like(tables)
-    losses = layers.barred(tables)
+    found = np.empty((len(tables), layers.n_pairs)) if policies is None else policies
 
     def work(first: int, end: int) -> None:
-        here = slice(first, end)
-        plan(kernel, layers.size_array, layers.n_actions, losses[here], rates[here], policies[here])
+        for i in range(first, end):
+            plan(kernel, layers.size_array, layers.n_actions, layers.barred(tables[i]), rates[i], found[i])
 
-    in_pieces(work, len(rates), losses.size)
-    return policies
+    in_pieces(work, len(tables), found.size)
+    return found
 
 
 def mixed_occupancy(layers: Layers, kernel: Rows, policies: FloatArray, weights: FloatArray) -> FloatArray:
@@ -128,75 +133,45 @@ class PlugInLearners:
 
 
 @allocating_kernel
-def plan(
-    rows: Rows,
-    sizes: IntArray,
-    n_actions: int,
-    tables: FloatArray,
-    rates: FloatArray,
-    policies: FloatArray,
-) -> None:
+def plan(rows: Rows, sizes: IntArray, n_actions: int, losses: FloatArray, rate: float, policy: FloatArray) -> None:
     """See :func:`plans`."""
-    horizon = sizes.size - 1
     widest = 1
-    for h in range(horizon + 1):
+    for h in range(sizes.size):
         widest = max(widest, sizes[h])
-    count, n_pairs = tables.shape
-    # All tables together, so that each row of the kernel is read once.
-    value, value_here = np.zeros((widest, count)), np.zeros((widest, count))
-    x = np.empty((n_actions, count))
-    here = n_pairs
-    for h in range(horizon - 1, -1, -1):
+    value, value_here = np.zeros(widest), np.zeros(widest)
+    here = losses.size
+    for h in range(sizes.size - 2, -1, -1):
         n, m = sizes[h], sizes[h + 1]
         here -= n * n_actions
+        share = policy[here:]  # holds x first
+        layer_means(rows, h, 0, n * n_actions, m, value, share)
         for s in range(n):
-            first = here + s * n_actions
-            for a in range(n_actions):
-                for i in range(count):
-                    x[a, i] = tables[i, first + a]
-                if h < horizon - 1:
-                    begin = row_begin(rows, h, s * n_actions + a, m)
-                    for e in range(begin, row_end(rows, h, s * n_actions + a, m)):
-                        p = rows.values[e]
-                        if p > 0.0:
-                            t = next_state(rows, h, begin, e)
-                            for i in range(count):
-                                x[a, i] += p * value[t, i]
-            for i in range(count):
-                least, choices = np.inf, 0
-                for a in range(n_actions):
-                    least = min(least, x[a, i])
-                    if x[a, i] < np.inf:
-                        choices += 1
-                total = 0.0
-                for a in range(n_actions):
-                    if rates[i] == np.inf:
-                        share = 1.0 if x[a, i] <= least + TIES else 0.0
-                    else:
-                        share = np.exp(rates[i] * (least - x[a, i]))
-                    policies[i, first + a] = share
-                    total += share
-                for a in range(n_actions):
-                    policies[i, first + a] /= total
-                value_here[s, i] = least
-                if rates[i] != np.inf:
-                    value_here[s, i] -= np.log(total / choices) / rates[i]
+            least = np.inf
+            for i in range(s * n_actions, (s + 1) * n_actions):
+                share[i] += losses[here + i]
+                least = min(least, share[i])
+            total, choices = 0.0, 0.0
+            for i in range(s * n_actions, (s + 1) * n_actions):
+                if rate == np.inf:
+                    share[i] = 1.0 if share[i] <= least + TIES else 0.0
+                else:
+                    choices += 1.0 if share[i] < np.inf else 0.0
+                    share[i] = np.exp(rate * (least - share[i]))
+                total += share[i]
+            if total != 1.0:
+                for i in range(s * n_actions, (s + 1) * n_actions):
+                    share[i] /= total
+            value_here[s] = least if rate == np.inf else least - np.log(total / choices) / rate
         value, value_here = value_here, value
 
 
 @allocating_kernel
 def forward_mixed(
-    rows: Rows,
-    sizes: IntArray,
-    n_actions: int,
-    policies: FloatArray,
-    weights: FloatArray,
-    q: FloatArray,
+    rows: Rows, sizes: IntArray, n_actions: int, policies: FloatArray, weights: FloatArray, q: FloatArray
 ) -> None:
-    """See :func:`mixed_occupancy`."""
-    horizon = sizes.size - 1
+    """See :func:`mixed_occupancy`.  All policies together, so that each row of the kernel is read once."""
     widest = 1
-    for h in range(horizon + 1):
+    for h in range(sizes.size):
         widest = max(widest, sizes[h])
     count = weights.size
     mass, mass_next = np.zeros((widest, count)), np.zeros((widest, count))
@@ -204,27 +179,29 @@ def forward_mixed(
     for i in range(count):
         mass[0, i] = weights[i]
     here = 0
-    for h in range(horizon):
+    for h in range(sizes.size - 1):
         n, m = sizes[h], sizes[h + 1]
-        for t in range(m):
-            for i in range(count):
-                mass_next[t, i] = 0.0
-        for pair in range(n * n_actions):
-            total = 0.0
-            for i in range(count):
-                share[i] = mass[pair // n_actions, i] * policies[i, here + pair]
-                total += share[i]
-            q[here + pair] = total
-            if h < horizon - 1 and total > 0.0:
-                begin = row_begin(rows, h, pair, m)
-                for e in range(begin, row_end(rows, h, pair, m)):
-                    p = rows.values[e]
-                    if p > 0.0:
-                        t = next_state(rows, h, begin, e)
-                        for i in range(count):
-                            mass_next[t, i] += p * share[i]
+        mass_next[:m] = 0.0
+        for s in range(n):
+            for pair in range(s * n_actions, (s + 1) * n_actions):
+                total = 0.0
+                for i in range(count):
+                    share[i] = mass[s, i] * policies[i, here + pair]
+                    total += share[i]
+                q[here + pair] = total
+                if h < sizes.size - 2 and total > 0.0:
+                    begin = row_begin(rows, h, pair, m)
+                    for e in range(begin, row_end(rows, h, pair, m)):
+                        add_multiple(mass_next[next_state(rows, h, begin, e)], rows.values[e], share)
         mass, mass_next = mass_next, mass
         here += n * n_actions
+
+
+@inner_kernel
+def add_multiple(x: FloatArray, factor: float, y: FloatArray) -> None:
+    """x += factor y."""
+    for i in range(x.size):
+        x[i] += factor * y[i]
 
 
 @kernel
