@@ -23,6 +23,7 @@ from advmdp._summation import CompensatedSum
 from advmdp.confidence import EllipsoidSet, KnownKernels
 from advmdp.solvers import (
     SolverError,
+    conditional_step,
     ellipsoid,
     lower_occupancy,
     mirror,
@@ -32,7 +33,7 @@ from advmdp.solvers import (
 )
 from advmdp.solvers.ellipsoid.certify import certify
 from advmdp.solvers.occupancy_bounds import occupancy_intervals
-from tests.solvers.instances import harsh, ordinary
+from tests.solvers.instances import harsh, on_supports, ordinary
 
 # Small instances, with every entropy that is possible; (family, seed, entropy).
 STEPS = (
@@ -43,6 +44,9 @@ STEPS = (
 )  # fmt: skip
 # Where the shortest point of a block is not its centre, and rows of an occupancy bound meet the edges of their sets.
 BOUNDS = (("ellipsoid", 10), ("ellipsoid", 17), ("simplex", 0), ("box", 1), ("l1", 3), ("known", 3))
+
+# The same by their possible transitions alone; of mixtures of three simulators, of four, and of sums that differ.
+SPARSE = (("simplex", 14), ("simplex", 0), ("ellipsoid", 17), ("box", 4), ("l1", 5), ("known", 5))
 
 
 def answers() -> Iterator[tuple[str, np.ndarray]]:
@@ -73,8 +77,15 @@ def answers() -> Iterator[tuple[str, np.ndarray]]:
                 yield f"{family} by {step.status}", step.flat.log_q
     finally:
         mirror._CHAIN = chain
-    for family, seed in BOUNDS:
+    for family, seed in (*BOUNDS, *SPARSE):
         confidence_set = ordinary(family, seed).confidence_set
+        if (family, seed) in SPARSE:
+            confidence_set = on_supports(confidence_set)
+            pairs = confidence_set.n_actions * sum(confidence_set.layer_sizes[:-1])
+            log_reference = np.where(np.arange(pairs) % confidence_set.n_actions, -500.0, 0.0)
+            step = conditional_step(confidence_set, log_reference, np.cos(np.arange(pairs)))
+            yield f"conditional {family} {seed}", np.concatenate([step.policy, step.occupancy.q])
+            yield f"hull {family} {seed}", np.concatenate([table.ravel() for table in map(np.asarray, step.kernels)])
         policy = occupancy.uniform_policy(confidence_set.layer_sizes, confidence_set.n_actions)
         yield f"upper {family} {seed}", np.concatenate(upper_occupancy(confidence_set, policy))
         yield f"lower {family} {seed}", np.concatenate(lower_occupancy(confidence_set, policy))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from advmdp.confidence import BoxSet, ConfidenceSet, EllipsoidSet, KnownKernels, L1Set
+from advmdp.layered.rows import SparseRows
 
 FAMILIES = ("ellipsoid", "simplex", "box", "l1", "known")
 STRUCTURES = ("dense", "sparse", "deterministic", "rank-deficient", "signed", "uneven-sums")
@@ -228,3 +229,41 @@ def _prior(rng: np.random.Generator, truth: list[np.ndarray], confidence_set: Co
         other = rng.dirichlet(np.ones(kernel.shape[2]), kernel.shape[:2])
         mixed.append(0.8 * kernel + 0.2 * other)
     return mixed
+
+
+# The same sets by their possible transitions alone ------------------------------------------------------
+
+
+def sparse_rows(table: np.ndarray, possible: np.ndarray) -> SparseRows:
+    """A table (S_h, A, S_{h+1}) or (S_h, A, S_{h+1}, d) on the support (S_h, A, S_{h+1})."""
+    n, n_actions, m = possible.shape
+    pairs, nexts = np.nonzero(possible.reshape(n * n_actions, m))
+    pointers = np.searchsorted(pairs, np.arange(n * n_actions + 1)).astype(np.int64)
+    return SparseRows(pointers, nexts.astype(np.int32), table[possible].copy(), table.shape)
+
+
+def on_supports(confidence_set: ConfidenceSet, *, first_dense: bool = False) -> ConfidenceSet:
+    """The same set with sparse layers.  Of balls in the l1 norm, which move mass anywhere, all entries are stored."""
+    start = 1 if first_dense else 0
+
+    def stored(tables: list[np.ndarray], possible: list[np.ndarray]) -> list[np.ndarray | SparseRows]:
+        return [
+            table if h < start else sparse_rows(table, support)
+            for h, (table, support) in enumerate(zip(tables, possible, strict=True))
+        ]
+
+    if isinstance(confidence_set, EllipsoidSet):
+        features = confidence_set.features
+        return EllipsoidSet(
+            stored(features, [(table != 0.0).any(axis=3) for table in features]),
+            list(confidence_set.centres), list(confidence_set.grams), confidence_set.radius, confidence_set.simplex,
+        )  # fmt: skip
+    if isinstance(confidence_set, BoxSet):
+        lower, upper = confidence_set._given
+        possible = [(low != 0.0) | (high != 0.0) for low, high in zip(lower, upper, strict=True)]
+        return BoxSet(stored(lower, possible), stored(upper, possible))
+    if isinstance(confidence_set, L1Set):
+        everywhere = [np.ones(centre.shape, dtype=np.bool_) for centre in confidence_set.centres]
+        return L1Set(stored(confidence_set.centres, everywhere), confidence_set.radii)
+    assert isinstance(confidence_set, KnownKernels)
+    return KnownKernels(stored(confidence_set.kernels, [kernel > 0.0 for kernel in confidence_set.kernels]))

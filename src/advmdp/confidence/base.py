@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple, Self
 
@@ -51,6 +52,19 @@ class Arrivals(NamedTuple):
     states: NDArray[np.int32]
 
 
+class Supports:
+    """Which transitions are possible in each layer, and what follows from that alone: shared by the sets of later
+    estimates, whichever of them asks first."""
+
+    def __init__(self, tables: Sequence[Any]) -> None:
+        self.tables = tables
+
+    @cached_property
+    def arrivals(self) -> Arrivals:
+        """The entries of sparse layers by their next states."""
+        return _arrivals(self.tables)
+
+
 class ConfidenceSet(ABC):
     """A product of row sets, one per pair: kernels are lists over layers of ``(S_h, A, S_{h+1})``.
 
@@ -59,7 +73,7 @@ class ConfidenceSet(ABC):
 
     sparse: bool
     """Whether some layer is stored by its possible transitions alone."""
-    _arrivals: Arrivals | None = None
+    _supports: Supports
 
     layer_sizes: tuple[int, ...]
     n_actions: int
@@ -113,26 +127,24 @@ class ConfidenceSet(ABC):
         """The same set with dense tables, for what needs them; ``InvalidSpecError`` if one would be too large."""
         if not self.sparse:
             return self
-        self.require_narrow()
+        self.require_narrow("entropy='conditional' works on the possible transitions alone")
         return self._with_row_data(*([np.asarray(table) for table in part] for part in self._row_data()))
 
-    def require_narrow(self) -> None:
-        """Raise if dense tables would be too large for what needs them."""
+    def require_narrow(self, instead: str) -> None:
+        """Raise if dense tables would be too large for what needs them, and say what does not."""
         for h, (n, m) in enumerate(pairwise(self.layer_sizes)):
             size = n * self.n_actions * m
             if self.sparse and size > LARGEST_DENSE_LAYER:
                 raise InvalidSpecError(
                     f"layer {h} has {n} states and leads to {m}: this needs dense tables of {size:.3g} entries, "
-                    f"{8 * size / 2**30:.1f} GiB each, and about {float(max(n, m)) ** 3:.0e} operations per iteration "
-                    "and layer; entropy='conditional' works on the possible transitions alone"
+                    f"{8 * size / 2**30:.1f} GiB each, and steps over pairs or triples about "
+                    f"{float(max(n, m)) ** 3:.0e} operations per iteration and layer; {instead}"
                 )
 
     @property
     def arrivals(self) -> Arrivals:
-        """The transposed supports of sparse layers; computed once, and shared by the sets of later estimates."""
-        if self._arrivals is None:
-            self._arrivals = _arrivals(self._row_data()[0])
-        return self._arrivals
+        """The transposed supports of sparse layers."""
+        return self._supports.arrivals
 
     @abstractmethod
     def _row_data(self) -> tuple[Sequence[Any], ...]:

@@ -15,6 +15,7 @@ from advmdp.confidence.base import (
     ROUNDING,
     ConfidenceSet,
     RowTable,
+    Supports,
     Table,
     any_of_row,
     dense_rows,
@@ -54,6 +55,7 @@ class BoxSet(ConfidenceSet):
             reject(f"lower[{h}]", h, lower[h], entries_of(lower[h]) > entries_of(high),
                    "at most the upper bound of that entry")  # fmt: skip
         self.sparse = any(isinstance(table, SparseRows) for table in upper)
+        self._supports = Supports(upper)
         self._set_intervals(lower, upper)
 
     def _set_intervals(self, lower: list[Any], upper: list[Any]) -> None:
@@ -80,7 +82,7 @@ class BoxSet(ConfidenceSet):
         self._set_reachable(np.split(reached, np.cumsum(self.layer_sizes[:-1])))
 
     def with_estimate(self, lower: list[Any], upper: list[Any]) -> Self:
-        """The set of new intervals, trusted to be of this shape, on these supports and ordered: what a learner calls."""
+        """The set of new intervals, trusted to be of this shape and support and ordered: what a learner calls."""
         new = copy(self)
         new._set_intervals(lower, upper)
         return new
@@ -90,7 +92,8 @@ class BoxSet(ConfidenceSet):
 
     def _with_row_data(self, *tables: list[Any]) -> Self:
         new = copy(self)
-        new.sparse, new._arrivals = any(isinstance(table, SparseRows) for table in tables[0]), None
+        new.sparse = any(isinstance(table, SparseRows) for table in tables[0])
+        new._supports = Supports(tables[0])
         new._set_intervals(*tables)
         return new
 

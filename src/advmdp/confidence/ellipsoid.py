@@ -13,6 +13,7 @@ from advmdp.confidence.base import (
     ROUNDING,
     ConfidenceSet,
     RowTable,
+    Supports,
     Table,
     any_of_row,
     entries_of,
@@ -64,7 +65,7 @@ class EllipsoidSet(ConfidenceSet):
     simulators. The terminal layer's features, centre and Gram matrix are ignored.
 
     Layers of features may be sparse, :class:`~advmdp.layered.rows.SparseRows` with d values per entry.  They stay so
-    where the rows are mixtures of simulators, as ``weights`` says; other sets have dense tables in all that they do.
+    where the rows are mixtures of simulators, as ``weights`` says; other sets make dense tables of them.
     """
 
     def __init__(
@@ -91,9 +92,13 @@ class EllipsoidSet(ConfidenceSet):
         self._set_reachable(reachable_states([*(possible[id(table)] for table in self.features[:-1]), None]))
         self.sums = self._common_sums() if simplex else None
         self.sparse = any(isinstance(table, SparseRows) for table in self.features)
+        if self.sparse and self.sums is None:
+            self.require_narrow("mixtures of simulators, simplex=True with the same sums everywhere, need none")
+            self.features, self.sparse = [np.asarray(table) for table in self.features], False
         self.centres, self.grams = self._checked_estimate(centres, grams)
         self.radius = self._per_layer(radius)
         self.feature_tables = FeatureTables(self.features)
+        self._supports = Supports(self.features)
         self._reduced: ReducedEllipsoid | None = None
         self._weights: Weights | None = None
 
@@ -179,7 +184,7 @@ class EllipsoidSet(ConfidenceSet):
     @property
     def flat_features(self) -> Table:
         """The features of all layers but the last in one flat array, dense; computed once."""
-        self.require_narrow()
+        self.require_narrow("entropy='conditional' works on the possible transitions alone")
         return self.feature_tables.flat
 
     @property

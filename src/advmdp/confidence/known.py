@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from advmdp.confidence.base import (
     ConfidenceSet,
-    RowTable,
+    Supports,
     any_of_row,
     check_distributions,
     entries_of,
@@ -38,6 +38,7 @@ class KnownKernels(ConfidenceSet):
         self.sparse = any(isinstance(table, SparseRows) for table in tables)
         self.rows = flat_rows(tables)
         self.kernels: list[Any] = list(tables_of(self.rows, tables))
+        self._supports = Supports(self.kernels)
         positive = {id(table): table.with_values(table.values > 0.0) if isinstance(table, SparseRows) else table > 0.0
                     for table in self.kernels}  # fmt: skip
         self._set_reachable(reachable_states([positive[id(table)] for table in self.kernels]))

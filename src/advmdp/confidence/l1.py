@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from advmdp.confidence.base import (
     ConfidenceSet,
-    RowTable,
+    Supports,
     Table,
     any_of_row,
     check_distributions,
@@ -40,6 +40,7 @@ class L1Set(ConfidenceSet):
         self.layer_sizes = layer_sizes_of(self.centres)
         self.n_actions = self.centres[0].shape[1]
         self.sparse = any(isinstance(table, SparseRows) for table in self.centres)
+        self._supports = Supports(self.centres)
         if len(radii) != self.horizon:
             raise InvalidMDPError(f"radii has {len(radii)} layers; centres has {self.horizon}")
         self.radii: list[Table] = []

@@ -203,7 +203,8 @@ def soft_backward(
     pairs = cost.size
     return soft_pass(
         data, sizes, n_actions, reachable, log_reference, cost, view1(memory, 0, states),
-        view1(memory, states, pairs), view1(memory, states + pairs, pairs), view1(memory, states + 2 * pairs, memory.size - states - 2 * pairs),
+        view1(memory, states, pairs), view1(memory, states + pairs, pairs),
+        view1(memory, states + 2 * pairs, memory.size - states - 2 * pairs),
     )  # fmt: skip
 
 
@@ -226,7 +227,8 @@ def soft_backward_known(
     data = RowData(KNOWN, kernels, none, none, none, none, no_rows, none, False, 0, listed, no_rows, none, none)
     return soft_pass(
         data, sizes, n_actions, reachable, log_reference, cost, view1(memory, 0, states),
-        view1(memory, states, pairs), view1(memory, states + pairs, pairs), view1(memory, states + 2 * pairs, memory.size - states - 2 * pairs),
+        view1(memory, states, pairs), view1(memory, states + pairs, pairs),
+        view1(memory, states + 2 * pairs, memory.size - states - 2 * pairs),
     )  # fmt: skip
 
 

@@ -417,7 +417,7 @@ def follow_path(
     if points:
         for j in range(k):
             g[j] = c[j]
-    return min(gain + np.sqrt(square), norm)
+    return float(min(gain + np.sqrt(square), norm))
 
 
 @inner_kernel

@@ -26,11 +26,11 @@ from advmdp.confidence import ConfidenceSet, EllipsoidSet, KnownKernels
 from advmdp.confidence.base import Arrivals
 from advmdp.errors import InvalidMDPError
 from advmdp.layered import Layers
-from advmdp.layered.rows import SparseRows, row_begin, row_end
+from advmdp.layered.rows import SparseRows
 from advmdp.occupancy import check_policy
 from advmdp.solvers.layout import view1
 from advmdp.solvers.problem import require_rows
-from advmdp.solvers.row_sets import NOTHING, RowData, entry_bounds, layer_means, listed_means, row_data
+from advmdp.solvers.row_sets import KNOWN, NOTHING, RowData, entry_bounds, layer_means, listed_means, row_data
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -486,7 +486,7 @@ def forward_intervals(
         for t in range(m):
             least_sum += there_low[t]
             most_sum += there_high[t]
-        for t in range(m):  # the others of the layer have the rest
+        for t in range(m if data.kind != KNOWN else 0):  # the others of the layer have the rest
             before = there_low[t]
             there_low[t] = max(before, 1.0 - (most_sum - there_high[t]))
             there_high[t] = min(there_high[t], max(0.0, 1.0 - (least_sum - before)))

@@ -5,7 +5,6 @@ Occupancy bounds and the conditional step are backward passes that differ in wha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -79,10 +78,11 @@ def row_data(confidence_set: ConfidenceSet) -> RowData:
                 layer_work=np.empty((k + 1) * (1 + (widest * n_actions if _some_dense(confidence_set) else 0))),
                 block_work=np.empty(largest_work_size(k + 1)),
             )  # fmt: skip
-        P0, slope, *others = confidence_set.reduced
+        P0, slope, E0, E, chi, active, smallest = confidence_set.reduced
         n_rows = k + 1 if confidence_set.simplex else widest
         return RowData(
-            ELLIPSOID, dense_rows(sizes[:-1], n_actions, P0), slope, *others, confidence_set.simplex, k,
+            ELLIPSOID, dense_rows(sizes[:-1], n_actions, P0), slope, E0, E, chi, active, smallest,
+            confidence_set.simplex, k,
             states=_NO_ROWS,
             order=np.empty(k, dtype=np.int64),
             layer_work=np.empty((4 + k) * widest * n_actions),
@@ -372,8 +372,8 @@ def entry_bounds(
     """Bounds of each entry of a layer with the arguments of :func:`layer_means`, (n, A, m) or those of a sparse layer,
     times the ``policy`` of the pair; those of states without ``mass`` are of no use.
 
-    Those of boxes and balls are attained.  Of ellipsoids they are those of the ball |chi| <= 1 and of the rows of single
-    simulators, of which every row is a mixture: ``features`` has theirs where sums of features differ.
+    Those of boxes and balls are attained.  Of ellipsoids they are those of the ball |chi| <= 1 and of the rows of
+    single simulators, of which every row is a mixture: ``features`` has theirs where sums of features differ.
     """
     k = data.k
     d = k + 1
@@ -439,6 +439,10 @@ def entry_bounds(
                 )  # fmt: skip
             least = 0.0
             most = 0.0
+            if data.kind == KNOWN:
+                # Nothing to gain, and differences of sums would carry rounding from layer to layer.
+                least = -np.inf
+                most = np.inf
             for e in range(begin, end):
                 least += low[e]
                 most += high[e]

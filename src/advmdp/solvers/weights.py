@@ -133,9 +133,9 @@ def largest(table: Floats, active: Integers, w: Floats, picks: Integers, work: F
     """max of w.mu over the set M of a row of :class:`Weights`, which must not be empty; w is overwritten.
 
     A value of the dual problem, so an upper bound also where rounding interferes.  With ``points``, the first d entries
-    of ``work`` receive a mu that attains it.  Most of the time one of three guesses is right: the best vertex; the point
-    of the ball in the plane sum mu = 1; and that of the ball in one of its sides mu_i = 0.  With d <= 3 there is no
-    other case but for rounding.
+    of ``work`` receive a mu that attains it.  Most of the time one of three guesses is right: the best vertex; the
+    point of the ball in the plane sum mu = 1; and that of the ball in one of its sides mu_i = 0.  With d <= 3 there is
+    no other case but for rounding.
     """
     d = w.shape[0]
     k = d - 1
@@ -156,7 +156,7 @@ def largest(table: Floats, active: Integers, w: Floats, picks: Integers, work: F
                     work[i] = 1.0 if i == best else 0.0
             else:
                 point_of(table, view1(table, offsets + 6 * d, k), view1(work, 0, d))
-        return top
+        return float(top)
     g = view1(work, d, k)
     climb = view1(work, 2 * d, d)
     base = 0.0
@@ -174,7 +174,7 @@ def largest(table: Floats, active: Integers, w: Floats, picks: Integers, work: F
     if norm <= FLAT * spread:
         if points:
             point_of(table, view1(table, offsets + 6 * d, k), view1(work, 0, d))
-        return top + min(base + norm, 0.0)
+        return float(top + min(base + norm, 0.0))
     least = 0.0
     for i in range(d):
         total = 0.0
@@ -187,7 +187,7 @@ def largest(table: Floats, active: Integers, w: Floats, picks: Integers, work: F
             for j in range(k):
                 g[j] /= norm
             point_inside(table, g, view1(work, 0, d))
-        return top + min(base + norm, 0.0)
+        return float(top + min(base + norm, 0.0))
     for i in range(d):
         inverse = table[offsets + 2 * d + i]
         if climb[i] + table[offsets + i] * norm >= 0.0 or inverse == 0.0:
@@ -220,7 +220,7 @@ def largest(table: Floats, active: Integers, w: Floats, picks: Integers, work: F
                     n = inverse * table[1 + d + j * d + i]
                     g[j] = away * n + radius * (g[j] - along * n) / moving
                 point_inside(table, g, view1(work, 0, d))
-            return top + min(base + along * away + moving * radius, 0.0)
+            return float(top + min(base + along * away + moving * radius, 0.0))
     n_active = FIRST
     while n_active < k and active[n_active] >= 0:
         picks[n_active] = active[n_active]
@@ -231,7 +231,7 @@ def largest(table: Floats, active: Integers, w: Floats, picks: Integers, work: F
     )  # fmt: skip
     if points:
         point_inside(table, g, view1(work, 0, d))
-    return top + min(base + gain, 0.0)
+    return float(top + min(base + gain, 0.0))
 
 
 @inner_kernel
@@ -253,7 +253,7 @@ def largest_of_three(table: Floats, x: float, y: float, z: float) -> float:
     for i in range(3):
         least = min(least, table[4 + i] * first + table[7 + i] * second + table[10 + i] * norm)
     if least >= 0.0:
-        return top + min(base + norm, 0.0)
+        return float(top + min(base + norm, 0.0))
     for i in range(3):
         inverse = table[16 + i]
         along = table[4 + i] * first + table[7 + i] * second
@@ -274,7 +274,7 @@ def largest_of_three(table: Floats, x: float, y: float, z: float) -> float:
                     if l != i:
                         lowest = min(lowest, table[10 + l] + table[4 + l] * one + table[7 + l] * two)
                 if lowest >= -ROW_TOLERANCE:
-                    return top + min(base + along * away + moving * radius, 0.0)
+                    return float(top + min(base + along * away + moving * radius, 0.0))
     return np.nan
 
 
