@@ -112,7 +112,7 @@ def routing(
         ]
 
     fits_in_memory(LAYER * horizon, f"a world of {horizon} layers", InvalidSpecError)
-    layers, nexts, taken = [[start]], [], []
+    layers, nexts, taken = [[start]], list[list[int]](), list[list[int]]()
     for hop in range(horizon):
         heads = []
         for node in layers[-1]:
@@ -138,7 +138,7 @@ def routing(
         actions=[f"link {number}" for number in range(n_actions)],
         natural_losses="routing",
         details={
-            "links": [list(link) for link in links],
+            "links": links,
             "taken": np.array(taken).reshape(-1, len(scenarios), n_actions).swapaxes(0, 1).reshape(len(scenarios), -1),
             "shares": weights,
             "delays": delays,
