@@ -50,8 +50,8 @@ WORLDS: dict[str, Callable[[], LayeredMDP]] = {
     "frozen-lake 40 x 40, 85 steps": lambda: make_world("frozen-lake", map=lake(40), horizon=85),
     "grid 316 x 316": lambda: make_world("grid", height=316, width=316),
     "queue 999 jobs, 100 slots": lambda: make_world("queue", buffer=999, waiting=500, slots=100, speeds=(0, 5, 10, 20)),
-    "inventory 999 units, 100 days": lambda: make_world("inventory", capacity=999, max_order=10, stock=500, days=100),
-    "routing 200 x 500": lambda: make_world("routing", stages=200, width=500),
+    "inventory 399 units, 250 days": lambda: make_world("inventory", capacity=399, max_order=8, stock=300, days=250),
+    "routing 300 x 400": lambda: make_world("routing", stages=300, width=400),
     "Gymnasium FrozenLake 50 x 50, 100 steps": lambda: LayeredMDP.from_gymnasium(
         gymnasium.make("FrozenLake-v1", desc=generate_random_map(50, seed=0)), 100
     )[0],

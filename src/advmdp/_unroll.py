@@ -43,7 +43,7 @@ class Unrolled:
         self.layers: list[IntArray] = [np.array([start])]
         # Of each layer but the last: rows on their supports, and their places in the table of all states.
         self._rows: list[tuple[SparseRows, IntArray]] = []
-        place = np.empty(n_states, dtype=np.int64)
+        place = np.empty(n_states, dtype=np.int32)
         known: dict[bytes, int] = {}
         entries = 0
         self._some_sparse = False
@@ -61,11 +61,12 @@ class Unrolled:
             lengths = table.pointers[pairs + 1] - table.pointers[pairs]
             pointers = np.concatenate([[0], np.cumsum(lengths)])
             places = np.repeat(table.pointers[pairs] - pointers[:-1], lengths) + np.arange(pointers[-1])
-            targets = table.nexts[places]
-            place[targets] = np.arange(targets.size)  # of equal ones the last stays
-            there = np.sort(targets[place[targets] == np.arange(targets.size)]).astype(np.int64)
-            place[there] = np.arange(there.size)
-            nexts = place[targets].astype(np.int32)
+            targets = table.nexts.take(places)
+            counted = np.arange(targets.size, dtype=np.int32)
+            place[targets] = counted  # of equal ones the last stays
+            there = np.sort(targets[place.take(targets) == counted]).astype(np.int64)
+            place[there] = counted[: there.size]
+            nexts = place.take(targets)
             shape = (here.size, self.n_actions, there.size, self._dim)
             rows = SparseRows(pointers, nexts, np.empty((nexts.size, 0)), shape)
             size = int(np.prod(shape[:3]))
@@ -125,11 +126,11 @@ class Unrolled:
             mask = None if available is None else np.asarray(available[h])
             key = (id(rows), b"" if mask is None else mask.tobytes())
             if key not in built:
-                counted = norms[places] if mask is None else norms[places[mask.ravel()[rows.pairs]]]
+                counted = norms.take(places) if mask is None else norms[places[mask.ravel()[rows.pairs]]]
                 scale = float(np.sqrt(counted.max()))
                 if scale not in divided:
                     divided[scale] = values / scale
-                table = rows.with_values(divided[scale][places])
+                table = rows.with_values(divided[scale].take(places, axis=0))
                 built[key] = table if self._is_sparse(rows) else np.array(table), scale
             features.append(built[key][0])
             scales.append(built[key][1])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -61,11 +62,10 @@ class Scene:
             raise InvalidMDPError(f"scene.map is {rows}, should be rows of the same number of letters S, F, H or G")
         cells = len(rows) * len(rows[0])
         for h, names in enumerate(self.states or ()):
-            numbers = [name for name in names if isinstance(name, int)]
-            if numbers and not 0 <= min(numbers) <= max(numbers) < cells:
-                for s, name in enumerate(names):
-                    if not isinstance(name, int) or 0 <= name < cells:
-                        continue
+            if set(map(type, names)) == {int} and 0 <= min(names) <= max(names) < cells:
+                continue  # quickly, as there may be many
+            for s, name in enumerate(names):
+                if isinstance(name, int) and not 0 <= name < cells:
                     raise InvalidMDPError(
                         f"scene.states, layer {h}, state {s}: cell {name} is not on the map, should be below {cells}"
                     )
@@ -89,6 +89,14 @@ def _frozen(value: Any) -> Any:
         return array
     if not isinstance(value, (list, tuple)):
         return value
-    if not any(issubclass(kind, (list, tuple, np.ndarray)) for kind in set(map(type, value))):
-        return tuple(value)  # most have many items, all of them plain: names of states
+    # Quickly for what is long: plain items, such as the names of states, and lists of them.
+    kinds = set(map(type, value))
+    if _plain(kinds):
+        return tuple(value)
+    if kinds <= {list, tuple} and _plain(set(map(type, chain.from_iterable(value)))):
+        return tuple(map(tuple, value))
     return tuple(_frozen(item) for item in value)
+
+
+def _plain(kinds: set[type]) -> bool:
+    return not any(issubclass(kind, (list, tuple, np.ndarray)) for kind in kinds)

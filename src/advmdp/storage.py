@@ -87,10 +87,10 @@ def replace(path: str | os.PathLike[str], content: bytes) -> None:
 
 def dumps(kind: str, tree: dict[str, Any]) -> bytes:
     """A tree as the bytes of a file."""
-    arrays: list[NDArray[Any]] = []
+    arrays: dict[int, tuple[int, NDArray[Any]]] = {}
     document = {"format": "advmdp", "version": _VERSION, "kind": kind, "tree": _pack(tree, arrays)}
     members = {_JSON_MEMBER: json.dumps(document, allow_nan=True).encode()}
-    for number, array in enumerate(arrays):
+    for number, array in arrays.values():
         buffer = io.BytesIO()
         np.lib.format.write_array(buffer, np.asarray(array, order="C"), version=(1, 0), allow_pickle=False)
         members[f"array_{number}.npy"] = buffer.getvalue()
@@ -167,16 +167,12 @@ def array(content: bytes) -> NDArray[Any]:
     return np.frombuffer(data, dtype=dtype).reshape(shape, order="F" if fortran else "C").copy()
 
 
-def _pack(node: Any, arrays: list[NDArray[Any]]) -> Any:
+def _pack(node: Any, arrays: dict[int, tuple[int, NDArray[Any]]]) -> Any:
     if isinstance(node, np.ndarray):
         if node.dtype.kind not in "fiub":
             raise TypeError(f"cannot save an array of type {node.dtype}")
         # Shared arrays (time-homogeneous worlds) are written once.
-        for number, known in enumerate(arrays):
-            if known is node:
-                return {_ARRAY_KEY: number}
-        arrays.append(node)
-        return {_ARRAY_KEY: len(arrays) - 1}
+        return {_ARRAY_KEY: arrays.setdefault(id(node), (len(arrays), node))[0]}
     if isinstance(node, dict):
         if any(not isinstance(key, str) or key == _ARRAY_KEY for key in node):
             raise TypeError(f"cannot save a mapping with keys {list(node)}")

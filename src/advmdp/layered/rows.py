@@ -73,10 +73,14 @@ class SparseRows:
 
     def sums(self) -> FloatArray:
         """Over the next states, ``(S_h, A)`` or ``(S_h, A, d)``."""
-        found = np.zeros((self.pointers.size - 1, *self.shape[3:]))
-        some = np.diff(self.pointers) > 0
-        if some.any():
-            found[some] = np.add.reduceat(self.values.astype(np.float64), self.pointers[:-1][some], axis=0)
+        some = self.pointers[1:] > self.pointers[:-1]
+        values = self.values.astype(np.float64, copy=False)
+        if some.all():
+            found = np.add.reduceat(values, self.pointers[:-1], axis=0)
+        else:
+            found = np.zeros((some.size, *self.shape[3:]))
+            if some.any():
+                found[some] = np.add.reduceat(values, self.pointers[:-1][some], axis=0)
         return found.reshape(*self.shape[:2], *self.shape[3:])
 
     def place(self, entry: int) -> tuple[int, int, int]:

@@ -215,7 +215,8 @@ def probability_rows(array: Any, h: int, what: str = "kernels", negative: float 
 
 def check_norms(features: Table, h: int) -> None:
     """Features have norm at most one."""
-    norms = np.sqrt(np.square(values_of(features)).sum(axis=-1))
+    values = values_of(features)
+    norms = np.sqrt(np.einsum("...d,...d->...", values, values))
     if norms.max(initial=0.0) > 1.0 + TOLERANCE:
         place, _ = _first_wrong(features, (norms == norms.max())[..., None])
         raise InvalidMDPError(

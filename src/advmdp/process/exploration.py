@@ -19,6 +19,8 @@ from advmdp.seeding import Stream, sequence
 Scenario = Callable[..., Any]
 #: Building for longer than this, in seconds, shows how far it is.
 PATIENCE = 2.0
+#: Layers of more states than this are put into the order of the layer before, if they have the same states.
+LARGE = 1000
 
 
 class _Mark(Enum):
@@ -123,6 +125,11 @@ def explore(
                 rows.append([last] * len(scenarios))
             else:
                 rows.append(search.rows(step, layer, found, meter))
+                if len(found) > LARGE and found.keys() == layer.numbers.keys():
+                    # In the same order as before, so that rows that do not depend on the step are equal and kept once.
+                    order = np.array([layer.numbers[state] for state in found])
+                    rows[-1] = [each._replace(nexts=order[each.nexts]) for each in rows[-1]]
+                    found = layer.numbers
     return layers, rows
 
 

@@ -139,16 +139,26 @@ class Process:
         from scipy.sparse import csr_array
 
         kernels: list[list[Any]] = []
+        built: dict[bytes, Any] = {}
         for scenario in range(len(self.scenario_names)):
-            kernel = []
+            kernel: list[Any] = []
             for h, mask in enumerate(self._available):
                 rows = self._rows[h][scenario]
                 width = len(self._reached[h + 1].states) if h + 1 < len(self._reached) else 1
+                # Layers (and scenarios) with the same rows share one matrix: a process often comes to rest.
+                state = hashlib.sha256(repr((mask.shape, width)).encode())
+                for part in (mask, *rows):
+                    state.update(np.ascontiguousarray(part).data)
+                key = state.digest()
+                if key in built:
+                    kernel.append(built[key])
+                    continue
                 counts = np.zeros(mask.size, dtype=np.int64)
                 counts[mask.ravel()] = rows.counts
                 pointers = np.concatenate([[0], np.cumsum(counts)])
                 matrix = csr_array((rows.probabilities, rows.nexts, pointers), shape=(mask.size, width))
                 matrix.sort_indices()
+                built[key] = matrix
                 kernel.append(matrix)
             kernels.append(kernel)
         return kernels
@@ -174,10 +184,10 @@ class Process:
         """Readable names, for drawings."""
         states = [[_name(state) for state in layer.states] for layer in self._reached]
         used: list[set[str]] = [set() for _ in range(self._n_actions)]
-        for layer in self._reached:
-            for own, kind in zip(layer.actions, layer.kinds, strict=True):
-                for place, action in enumerate(own if kind is Kind.OPEN else ()):
-                    used[place].add(_name(action))
+        both = (zip(layer.actions, layer.kinds, strict=True) for layer in self._reached)
+        for own in {own for pairs in both for own, kind in pairs if kind is Kind.OPEN}:
+            for place, action in enumerate(own):
+                used[place].add(_name(action))
         names = [next(iter(each)) if len(each) == 1 else f"action {place}" for place, each in enumerate(used)]
         return Scene(states=[*states, ["end"]], actions=names)
 

@@ -14,7 +14,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Circle, FancyArrowPatch, Rectangle
 from numpy.typing import ArrayLike
 
-from advmdp.layered import FloatArray, LayeredMDP
+from advmdp.errors import InvalidSpecError
+from advmdp.layered import FloatArray, LayeredMDP, SparseRows
 from advmdp.occupancy import occupancy_measure
 from advmdp.report.figures import COLOURS
 
@@ -24,6 +25,8 @@ _INK = "#1a1a1a"
 _VISITS = LinearSegmentedColormap.from_list("visits", ["#ffffff", "#56B4E9"])
 #: Up to so many edges per state, those that the policy leaves aside are shown as well.
 _SPARSE = 3
+#: More states, or cells of a map, cannot be told apart.
+_MOST_STATES = 2500
 _WATER, _ICE, _GOAL = "#0b3c5d", "#eaf4fb", "#009E73"
 #: What names of actions mean on a map: columns to the right, rows down.
 _DIRECTIONS = {
@@ -46,7 +49,7 @@ def draw_world(mdp: LayeredMDP, ax: Axes | None = None, policy: Sequence[ArrayLi
     Parameters
     ----------
     mdp
-        Readable up to about 60 states, or 100 cells.
+        Readable up to about 60 states, or 100 cells; more than 2500 are refused.
     ax
         Where to draw; by default a new figure of a size that fits (``ax.figure``).
     policy
@@ -61,13 +64,17 @@ def draw_world(mdp: LayeredMDP, ax: Axes | None = None, policy: Sequence[ArrayLi
 
 def _flows(mdp: LayeredMDP, q: Sequence[FloatArray]) -> list[FloatArray]:
     """Probability that each transition is made: per layer ``(S_h, S_{h+1})``."""
-    return [np.einsum("sa,sat->st", pairs, kernel) for pairs, kernel in zip(q, mdp.kernels, strict=True)]
+    return [np.einsum("sa,sat->st", pairs, np.asarray(kernel)) for pairs, kernel in zip(q, mdp.kernels, strict=True)]
 
 
 # -------------------------------------------------------------------------------------------- layers
 
 
 def _draw_layers(mdp: LayeredMDP, ax: Axes | None, q: Sequence[FloatArray]) -> Axes:
+    if mdp.n_states > _MOST_STATES:
+        raise InvalidSpecError(
+            f"a drawing of {mdp.n_states} states would show nothing: draw a smaller world, of at most {_MOST_STATES}"
+        )
     sizes, tallest = mdp.layer_sizes, max(mdp.layer_sizes)
     names = _state_names(mdp)
     if ax is None:
@@ -83,7 +90,7 @@ def _draw_layers(mdp: LayeredMDP, ax: Axes | None, q: Sequence[FloatArray]) -> A
     spare = [
         (h, s, t)
         for h, (kernel, flow) in enumerate(zip(mdp.kernels, flows, strict=True))
-        for s, t in np.argwhere((kernel.max(axis=1) > 0.0) & (flow <= 1e-3))
+        for s, t in np.argwhere((np.asarray(kernel).max(axis=1) > 0.0) & (flow <= 1e-3))
     ]
     if len(spare) + len(edges) <= _SPARSE * mdp.n_states:
         segments = [[(h, places[h][s]), (h + 1, places[h + 1][t])] for h, s, t in spare]
@@ -147,6 +154,8 @@ def _state_names(mdp: LayeredMDP) -> list[list[str]]:
 def _draw_map(mdp: LayeredMDP, ax: Axes | None, q: Sequence[FloatArray], arrows: bool) -> Axes:
     assert mdp.scene.map is not None
     letters, width, height = "".join(mdp.scene.map), len(mdp.scene.map[0]), len(mdp.scene.map)
+    if len(letters) > _MOST_STATES:
+        raise InvalidSpecError(f"a map of {height} x {width} cells is too large to draw, should have {_MOST_STATES}")
     if ax is None:
         side = min(1.0, 8.0 / max(width, height))
         ax = Figure(figsize=(side * width + 0.2, side * height + 0.2), layout="constrained").subplots()
@@ -203,17 +212,26 @@ def _traffic(
     assert states is not None
     actions, ends = np.zeros((n_cells, mdp.n_actions)), np.zeros(n_cells)
     moves: dict[tuple[int, int], float] = defaultdict(float)
-    for h, (pairs, flow) in enumerate(zip(q, _flows(mdp, q), strict=True)):
-        for s, here in enumerate(states[h]):
-            if not isinstance(here, int):
-                continue  # a first layer that draws the start
-            actions[here] += pairs[s]
-            targets = [here if not isinstance(name, int) else name for name in states[h + 1]]
-            for t, there in enumerate(targets):
-                if there != here and flow[s, t] > 0.0:
-                    moves[here, there] += float(flow[s, t])
-                if h == mdp.horizon - 1:
-                    ends[there] += flow[s, t]
+    for h, (pairs, kernel) in enumerate(zip(q, mdp.kernels, strict=True)):
+        if not isinstance(states[h][0], int):
+            continue  # a first layer that draws the start
+        cells = np.array(states[h])
+        np.add.at(actions, cells, pairs)
+        targets = np.array(states[h + 1]) if isinstance(states[h + 1][0], int) else None
+        if isinstance(kernel, SparseRows):
+            pair, there, chance = kernel.pairs, kernel.nexts, kernel.values
+        else:
+            rows = kernel.reshape(-1, kernel.shape[2])
+            pair, there = rows.nonzero()
+            chance = rows[pair, there]
+        here = cells[pair // mdp.n_actions]
+        there = here if targets is None else targets[there]
+        flow = pairs.ravel()[pair] * chance
+        if h == mdp.horizon - 1:
+            np.add.at(ends, there, flow)
+        for one, other, share in zip(here.tolist(), there.tolist(), flow.tolist(), strict=True):
+            if one != other and share > 0.0:
+                moves[one, other] += share
     return actions, ends, dict(moves)
 
 

@@ -81,22 +81,21 @@ def routing(
     rng = generator(seed, Stream.WORLD)
     groups = rng.integers(len(shares), size=len(links))
     delays = rng.uniform(0.3, 1.0, size=len(links))
-    numbers = {link: number for number, link in enumerate(links)}
-    for link, given in attributes.items():
+    for number, (link, given) in enumerate(attributes.items()):
         if "risk" in given:
-            groups[numbers[link]] = risk = integer(given["risk"], f"risk of link {link}", 0, InvalidSpecError)
+            groups[number] = risk = integer(given["risk"], f"risk of link {link}", 0, InvalidSpecError)
             if risk >= len(shares):
                 raise InvalidSpecError(f"risk of link {link} is {risk}, outages has {len(shares)} groups")
         if "delay" in given:
-            delays[numbers[link]] = above_zero(given["delay"], f"delay of link {link}", InvalidSpecError)
+            delays[number] = above_zero(given["delay"], f"delay of link {link}", InvalidSpecError)
     group = groups.tolist()
 
     # What can be asked for at a node depends on how many hops are left: states are hops with nodes.
     left = _hops_to(links, end)
-    out: dict[str, list[str]] = {}
-    for tail, head in links:
-        out.setdefault(tail, []).append(head)
-    n_actions = max(len(heads) for heads in out.values())
+    out: dict[str, list[tuple[str, int, int]]] = {}
+    for number, (tail, head) in enumerate(links):
+        out.setdefault(tail, []).append((head, number, left.get(head, horizon)))
+    n_actions = max(map(len, out.values()))
 
     scenarios = range(-1, len(shares))  # -1: all links are up
 
@@ -112,17 +111,18 @@ def routing(
         ]
 
     fits_in_memory(LAYER * horizon, f"a world of {horizon} layers", InvalidSpecError)
-    layers, nexts, taken = [[start]], [], []
+    layers, nexts, taken = [[start]], list[list[int]](), list[list[int]]()
     for hop in range(horizon):
         heads = []
         for node in layers[-1]:
-            # Waiting at the target is a link of its own, which is never down.
-            viable = [head for head in out.get(node, []) if left.get(head, horizon) <= horizon - hop - 1]
-            choice = [end] if node == end else viable
-            used = [-1] if node == end else [numbers[node, head] for head in choice]
-            places = followed(tuple(group[number] if number >= 0 else -2 for number in used))
-            heads.append([choice[place] for place in places])
-            taken.append([used[place] for place in places])
+            if node == end:  # who is there waits
+                heads.append([end] * len(scenarios) * n_actions)
+                taken.append([-1] * len(scenarios) * n_actions)
+                continue
+            viable = [(head, number) for head, number, more in out[node] if more < horizon - hop]
+            places = followed(tuple([group[number] for _, number in viable]))
+            heads.append([viable[place][0] for place in places])
+            taken.append([viable[place][1] for place in places])
         there = sorted(set().union(*heads))
         first = len(nexts) + len(layers[-1])
         place_of = {node: first + i for i, node in enumerate(there)}
@@ -138,7 +138,7 @@ def routing(
         actions=[f"link {number}" for number in range(n_actions)],
         natural_losses="routing",
         details={
-            "links": [list(link) for link in links],
+            "links": links,
             "taken": np.array(taken).reshape(-1, len(scenarios), n_actions).swapaxes(0, 1).reshape(len(scenarios), -1),
             "shares": weights,
             "delays": delays,
