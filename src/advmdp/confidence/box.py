@@ -163,8 +163,8 @@ def _padded(table: RowTable) -> Table:
 def all_kernels(layer_sizes: Sequence[int], n_actions: int, support: Sequence[Any] | None = None) -> BoxSet:
     """The set of all kernels, on a support if there is one: what is known before the first episode."""
     if support is not None:
-        shapes = {id(table): (table, values_of(table).shape) for table in support}
-        low, high = ({key: like(t, make(n)) for key, (t, n) in shapes.items()} for make in (np.zeros, np.ones))
+        tables = {id(table): (table, values_of(table).shape) for table in support}
+        low, high = ({key: like(t, make(n)) for key, (t, n) in tables.items()} for make in (np.zeros, np.ones))
         return BoxSet([low[id(table)] for table in support], [high[id(table)] for table in support])
     shapes = [(n, n_actions, m) for n, m in pairwise(layer_sizes)]
     return BoxSet([np.zeros(shape) for shape in shapes], [np.ones(shape) for shape in shapes])

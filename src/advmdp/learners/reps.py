@@ -171,7 +171,8 @@ class RepsLearner(Learner):
     def _begin(self) -> RepsState:
         first_set = self._first_set()
         if isinstance(self._step, OccupancyStep):
-            first_set.require_narrow()  # before the first episode, not after it
+            # Before the first episode, not after it.
+            first_set.require_narrow("entropy='conditional' works on the possible transitions alone")
         first = self._step.start()
         data = self._estimator.empty()
         zeros = np.zeros(self._layers.n_pairs)
