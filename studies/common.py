@@ -195,6 +195,10 @@ def svg(figure: Figure) -> bytes:
 # ------------------------------------------------------------------------------- what stands in the pages
 
 
+#: So many findings of a study stand on its page.
+SHOWN = 5
+
+
 def summary(docs: Path = DOCS) -> str:
     """The table of all studies that have a page, as Markdown; without a number where there are no full runs yet."""
     lines = ["| study | question | number (95% interval) | answer |", "|---|---|---|---|"]
@@ -207,14 +211,17 @@ def summary(docs: Path = DOCS) -> str:
 
 
 def numbers(name: str, docs: Path = DOCS) -> str:
-    """What a study found, as Markdown: its own table, if it makes one of its results, and all findings."""
+    """What a study found, as Markdown: its own table, if it makes one of its results, and its first findings.
+
+    ``SHOWN`` of a study says how many; all of them are in ``findings/`` and printed by ``--only-analyse``.
+    """
     study, lines = module(name), []
     if hasattr(study, "results"):
         rows: pd.DataFrame = study.results(read_table(name, docs))
         lines += [_row(rows.columns), "|---" + "|--:" * (len(rows.columns) - 1) + "|"]
         lines += [*(_row(row) for row in rows.itertuples(index=False)), ""]
     lines += ["| finding (95% interval) | | zero excluded |", "|---|--:|---|"]
-    for found in read_findings(name, docs):
+    for found in read_findings(name, docs)[: getattr(study, "SHOWN", SHOWN)]:
         lines.append(_row([found.sentence, interval(found.value, found.half_width), _yes(found.excludes_zero)]))
     return "\n".join(lines)
 
