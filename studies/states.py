@@ -105,7 +105,8 @@ def results(table: pd.DataFrame) -> pd.DataFrame:
         "√(S/H)": np.sqrt(sizes / horizon),
         "explicit bounds on the widths, joint radius": _explicit(sizes, horizon),
     }
-    for column, name in {"occupancy_difference": f"summed {SUMMED['occupancy_difference']}", "regret": "regret"}.items():
+    shown = {"occupancy_difference": f"summed {SUMMED['occupancy_difference']}", "regret": "regret"}
+    for column, name in shown.items():
         for learner, radius in ((ALL, "joint"), (PRINTED, "printed")):
             lines[f"{name}, {radius} radius"] = np.exp(log_ratios(table, column, learner).mean()).to_numpy()
     over = table.assign(excess=excess_of_u(table, horizon))
