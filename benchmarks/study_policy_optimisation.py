@@ -1,11 +1,12 @@
 """Whether regret per episode falls as K grows, for each policy-optimisation learner with the theory's own constants.
 
-Run with ``python -m benchmarks.study_policy_optimisation`` (about ten minutes on one core); it writes
-docs/learners/policy-optimisation-results.md.  Seeds pair worlds, losses and luck.
+Run with ``python -m benchmarks.study_policy_optimisation`` (about ten minutes on one core); it prints the tables, and
+writes that of stochastic losses into docs/learners/policy-optimisation.md.  Seeds pair worlds, losses and luck.
 """
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -43,13 +44,11 @@ def future_seen(learner, world, losses) -> float:
 
 def study(adversary: str, options: dict) -> list[str]:
     rows = [
-        "",
-        f"Losses: `{adversary}`" + (f", `period={options['period']}`." if options else "."),
-        "",
-        f"| learner | regret per episode, K = {FEW} | K = {MANY} | change | bound per episode, K = {MANY} | "
-        "distance of the last policy from uniform | future in the last Q |",
-        "|---|--:|--:|--:|--:|--:|--:|",
+        f"| learner | K = {FEW} | K = {MANY} | bound per episode, K = {MANY} | "
+        "distance of the last policy from uniform | future |",
+        "|---|--:|--:|--:|--:|--:|",
     ]
+    print(adversary, options, *rows, sep="\n", flush=True)
     for name in LEARNERS:
         averages, bounds, distances, futures = [], [], [], []
         for seed in range(SEEDS):
@@ -66,7 +65,7 @@ def study(adversary: str, options: dict) -> list[str]:
             if name in ("mdp-e", "oppo", "powers"):
                 futures.append(future_seen(learner, world, losses.losses(MANY - 1)))
         few, many = np.array(averages).T
-        cells = ["{:.3f} ± {:.3f}".format(*mean_and_interval(column)) for column in (few, many, many - few)]
+        cells = ["{:.3f} ± {:.3f}".format(*mean_and_interval(column)) for column in (few, many)]
         bound = "none" if np.isnan(bounds).any() else f"{max(bounds):.3g}"
         future = f"{np.mean(futures):.0%}" if futures else ""
         rows.append(f"| `{name}` | {' | '.join(cells)} | {bound} | {np.mean(distances):.2f} | {future} |")
@@ -75,24 +74,12 @@ def study(adversary: str, options: dict) -> list[str]:
 
 
 def main() -> None:
-    sizes = "-".join(str(n) for n in WORLD["layer_sizes"])
-    lines = [
-        "# Policy optimisation: measured regret",
-        "",
-        "Written by `python -m benchmarks.study_policy_optimisation`.",
-        f"Random mixtures with layers {sizes}, A = {WORLD['n_actions']}, d = {WORLD['dim']}; {SEEDS} seeds; every",
-        "learner with its default constants. Means with 95% intervals (Student's t over seeds); the change is paired",
-        "by seed.",
-        "",
-        "*Future in the last Q*: how much of the true expected loss of later steps the last action values contain, the",
-        "rest having been taken away by bonuses and clipping; 0% is a learner that looks at the losses of each step",
-        "alone. A bound above H per episode says nothing.",
-    ]
-    for adversary, options in ADVERSARIES.items():
-        lines += study(adversary, options)
-    target = Path(__file__).parent.parent / "docs" / "learners" / "policy-optimisation-results.md"
-    target.parent.mkdir(exist_ok=True)
-    target.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    tables = {adversary: study(adversary, options) for adversary, options in ADVERSARIES.items()}
+    page = Path(__file__).parent.parent / "docs" / "learners" / "policy-optimisation.md"
+    table = "\n".join(tables["stochastic"])
+    block = re.compile(r"(<!-- policy optimisation -->\n).*?(\n<!-- /policy optimisation -->)", re.DOTALL)
+    text = block.sub(lambda found: f"{found[1]}\n{table}\n{found[2]}", page.read_text(encoding="utf-8"))
+    page.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
