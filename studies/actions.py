@@ -20,7 +20,6 @@ ANSWER = (
     "not confirmed: with joint radius and simplex mixtures win at every A and d tried, "
     "also at d = 32, 37 times where the bounds cross"
 )
-SHOWN = 2
 SPECS = ("study-actions", "study-actions-dim", "study-actions-printed")
 LINEAR, PRINTED, TABLES = "vlsuob-reps-tight", "vlsuob-reps", "uob-reps"
 SUMMED = ("width", "occupancy_difference")

@@ -195,8 +195,8 @@ def svg(figure: Figure) -> bytes:
 # ------------------------------------------------------------------------------- what stands in the pages
 
 
-#: So many findings of a study stand on its page.
-SHOWN = 5
+#: So many findings stand on the page of a study without a table of results.
+SHOWN = 3
 
 
 def summary(docs: Path = DOCS) -> str:
@@ -211,17 +211,18 @@ def summary(docs: Path = DOCS) -> str:
 
 
 def numbers(name: str, docs: Path = DOCS) -> str:
-    """What a study found, as Markdown: its own table, if it makes one of its results, and its first findings.
+    """What a study found, as Markdown: its own table, if it makes one of its results, else its first findings.
 
-    ``SHOWN`` of a study says how many; all of them are in ``findings/`` and printed by ``--only-analyse``.
+    The index has the first finding of every study; all are in ``findings/`` and printed by ``--only-analyse``.
     """
     study, lines = module(name), []
     if hasattr(study, "results"):
         rows: pd.DataFrame = study.results(read_table(name, docs))
         lines += [_row(rows.columns), "|---" + "|--:" * (len(rows.columns) - 1) + "|"]
-        lines += [*(_row(row) for row in rows.itertuples(index=False)), ""]
+        lines += [_row(row) for row in rows.itertuples(index=False)]
+        return "\n".join(lines)
     lines += ["| finding (95% interval) | | zero excluded |", "|---|--:|---|"]
-    for found in read_findings(name, docs)[: getattr(study, "SHOWN", SHOWN)]:
+    for found in read_findings(name, docs)[:SHOWN]:
         lines.append(_row([found.sentence, interval(found.value, found.half_width), _yes(found.excludes_zero)]))
     return "\n".join(lines)
 

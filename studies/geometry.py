@@ -15,7 +15,6 @@ from studies.common import Finding, complete, excess_of_u, finding, means, model
 
 QUESTION = "How much do shape, entropy and radius of the sets matter, and how far can the radius shrink?"
 ANSWER = "partly: narrower sets are better, even where they exclude the truth; shape and entropy hardly matter"
-SHOWN = 2
 SPECS = ("study-geometry",)
 BASE, KNOWN = "joint", "known transition"
 

@@ -36,7 +36,6 @@ REGRETS = {
 }
 #: What the table on the page calls them.
 SHORT = {"regret": "fixed", "regret_3_switches": "three"}
-SHOWN = 1
 
 
 def tabulate(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:

@@ -99,7 +99,6 @@ def results(table: pd.DataFrame) -> pd.DataFrame:
             {
                 "learner": f"`{learner}`",
                 "K": number(episodes),
-                "seeds": len(runs),
                 "regret": interval(*mean_and_interval(runs["regret"])),
                 "H K": number(first["trivial"]),
                 "explicit bound": f"{first['bound']:,.0f}",

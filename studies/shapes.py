@@ -18,7 +18,6 @@ QUESTION = "On problems of real shape, is the regret after 5,000 episodes useful
 ANSWER = "partly: useful in three of five worlds, nothing to gain in one, worse than uniform play in one; about 10 ms"
 SPECS = ("study-shapes",)
 OURS, TABLES, KNOWN = "vlsuob-reps-tight", "uob-reps", "o-reps-bandit"
-SHOWN = 6
 
 
 def tabulate(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:

@@ -26,7 +26,6 @@ QUESTION = "Does the gap between regression on all next states and on one follow
 ANSWER = (
     "not confirmed: sets are smaller and increasingly so, but the gap grows far slower, and hardly moves the regret"
 )
-SHOWN = 1
 SPECS = ("study-states", "study-states-worlds")
 ALL, PRINTED, ONE = "vlsuob-reps-tight", "vlsuob-reps", "lsuob-reps"
 
