@@ -13,8 +13,8 @@ from advmdp.report.figures import COLOURS
 from advmdp.report.results import interval, number
 from studies.common import Finding, complete, excess_of_u, finding, means, model_of, paired, tidy
 
-QUESTION = "How much do shape, entropy and radius of the sets matter, and how far can the radius shrink?"
-ANSWER = "partly: narrower sets are better, even where they exclude the truth; shape and entropy hardly matter"
+QUESTION = "How much do shape, entropy and radius of the sets matter?"
+ANSWER = "partly: narrower sets are better, even without the truth; shape and entropy hardly matter"
 SPECS = ("study-geometry",)
 BASE, KNOWN = "joint", "known transition"
 

@@ -14,10 +14,10 @@ from advmdp.report.figures import COLOURS, legend_below
 from advmdp.report.results import interval
 from studies.common import Finding, finding, means, tidy
 
-QUESTION = "Does the learner keep its regret small whatever the losses do, and does forgetting help where they change?"
+QUESTION = "Is regret small whatever the losses do, and does forgetting help where they change?"
 ANSWER = (
-    "confirmed for static regret, under all five kinds; against three switches 38 to 43% of uniform play's regret "
-    "remain where losses change; forgetting does not help, a larger step does"
+    "confirmed for static regret; against three switches 38 to 43% remain where losses change; forgetting does not "
+    "help, a larger step does"
 )
 SPECS = ("study-losses", "study-losses-known", "study-losses-change", "study-losses-step", "study-losses-bank")
 KINDS = ("stochastic", "corrupted", "switching", "drifting", "adaptive")

@@ -15,7 +15,7 @@ from advmdp.theory import bounds
 from studies.common import Finding, complete, finding, means, model_of, paired, tidy
 
 QUESTION = "Does regret grow as the square root of K?"
-ANSWER = "confirmed up to K = 10^6, for stochastic losses in one small world; the explicit bound says nothing at such K"
+ANSWER = "confirmed up to K = 10^6 in one small world; the explicit bound says nothing at such K"
 SPECS = ("study-rate", "study-rate-long")
 LEARNERS = ("vlsuob-reps", "vlsuob-reps-tight")
 

@@ -14,8 +14,8 @@ from advmdp.report.figures import COLOURS, legend_below
 from advmdp.report.results import number
 from studies.common import Finding, finding, means, tidy
 
-QUESTION = "On problems of real shape, is the regret after 5,000 episodes useful, and what does an episode cost?"
-ANSWER = "partly: useful in three of five worlds, nothing to gain in one, worse than uniform play in one; about 10 ms"
+QUESTION = "On problems of real shape, is the regret useful, and what does an episode cost?"
+ANSWER = "partly: useful in three of five worlds, worse than uniform play in one; about 10 ms"
 SPECS = ("study-shapes",)
 OURS, TABLES, KNOWN = "vlsuob-reps-tight", "uob-reps", "o-reps-bandit"
 

@@ -23,9 +23,7 @@ from studies.common import (
 )
 
 QUESTION = "Does the gap between regression on all next states and on one follow sqrt(S/H)?"
-ANSWER = (
-    "not confirmed: sets are smaller and increasingly so, but the gap grows far slower, and hardly moves the regret"
-)
+ANSWER = "not confirmed: sets are smaller, but the gap grows far slower, and hardly moves the regret"
 SPECS = ("study-states", "study-states-worlds")
 ALL, PRINTED, ONE = "vlsuob-reps-tight", "vlsuob-reps", "lsuob-reps"
 
