@@ -549,8 +549,8 @@ def per_layer(rows: pd.DataFrame, shared: pd.DataFrame) -> str:
     by_kind = frame.groupby("kind").mean()
     change = (by_kind["apart"] - by_kind["shared"]).abs().max()
     return (
-        "Without the knowledge that all layers have the same mixture weights (`layers`) the mean regret per episode of\n"
-        f"a kind of losses changes by at most {shown(change)}, and is below that of `{TIGHT}` in "
+        "Without the knowledge that all layers have the same mixture weights (`layers`) the mean regret per episode\n"
+        f"of a kind of losses changes by at most {shown(change)}, and is below that of `{TIGHT}` in "
         f"{(frame['apart'] < frame[TIGHT]).sum()} of {len(frame)} cells."
     )
 

@@ -44,13 +44,12 @@ def future_seen(learner, world, losses) -> float:
 
 def study(adversary: str, options: dict) -> list[str]:
     rows = [
-        f"| learner | K = {FEW} | K = {MANY} | bound per episode, K = {MANY} | "
-        "distance of the last policy from uniform | future |",
-        "|---|--:|--:|--:|--:|--:|",
+        f"| learner | K = {FEW} | K = {MANY} | distance from uniform | future |",
+        "|---|--:|--:|--:|--:|",
     ]
     print(adversary, options, *rows, sep="\n", flush=True)
     for name in LEARNERS:
-        averages, bounds, distances, futures = [], [], [], []
+        averages, distances, futures = [], [], []
         for seed in range(SEEDS):
             world = make_world("random-mixture", **WORLD, seed=seed)
             pair = []
@@ -60,15 +59,13 @@ def study(adversary: str, options: dict) -> list[str]:
                 result = run(world, learner, losses, episodes, seed=seed, progress=False)
                 pair.append(float(result.regret[-1]) / episodes)
             averages.append(pair)
-            bounds.append(float(result.frame["bound"].iloc[-1]) / MANY)
             distances.append(distance_from_uniform(learner.policy))
             if name in ("mdp-e", "oppo", "powers"):
                 futures.append(future_seen(learner, world, losses.losses(MANY - 1)))
         few, many = np.array(averages).T
         cells = ["{:.3f} ± {:.3f}".format(*mean_and_interval(column)) for column in (few, many)]
-        bound = "none" if np.isnan(bounds).any() else f"{max(bounds):.3g}"
         future = f"{np.mean(futures):.0%}" if futures else ""
-        rows.append(f"| `{name}` | {' | '.join(cells)} | {bound} | {np.mean(distances):.2f} | {future} |")
+        rows.append(f"| `{name}` | {' | '.join(cells)} | {np.mean(distances):.2f} | {future} |")
         print(rows[-1], flush=True)
     return rows
 

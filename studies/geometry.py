@@ -98,7 +98,6 @@ def results(table: pd.DataFrame) -> pd.DataFrame:
                 "regret": interval(*mean_and_interval(runs["regret"])),
                 "width": number(runs["width"].mean()),
                 "episodes with truth in the set": f"{100.0 * runs['covered'].mean():.1f}%",
-                "ms per episode": number(runs["milliseconds"].median()),
             }
         )
     return pd.DataFrame(rows)
