@@ -58,14 +58,12 @@ def test_the_table_of_what_each_can_use_is_that_of_the_classes():
 
 
 def test_every_learner_is_in_the_common_study():
-    assert sorted(common_study()) == sorted(OURS)
+    rows = study.known()
+    assert sorted(rows) == sorted(OURS)
+    assert study.with_rows(OVERVIEW, rows) == OVERVIEW, "run `python -m benchmarks.study_side_by_side`"
 
 
-def test_the_study_prints_what_the_page_says_for_learners_that_are_exact():
-    rows = common_study()
+def test_the_study_gives_what_its_table_says_for_learners_that_are_exact():
+    rows = study.known()
     for name in ("hindsight", "ftl"):
         assert study.row(name) == rows[name]
-
-
-def common_study() -> dict[str, str]:
-    return {match[1]: match[0] for match in study.ROW.finditer(study.block(OVERVIEW))}
