@@ -79,7 +79,7 @@ def results(table: pd.DataFrame) -> pd.DataFrame:
     for power in (8, 12):
         K = 10.0**power
         lines[f"d where explicit bounds cross, K = 10^{power}"] = [f"{explicit_crossing(A, K):.1f}" for A in sizes]
-    for learner in (LINEAR, PRINTED, TABLES, "uniform"):
+    for learner in (LINEAR, PRINTED, TABLES):
         regrets = means(rows[rows["learner"] == learner].sort_values("A"), ["A"], "regret")
         lines[f"regret, {learner}"] = [interval(*row) for row in regrets[["mean", "half_width"]].to_numpy()]
     for learner in (LINEAR, PRINTED):

@@ -108,11 +108,7 @@ def results(table: pd.DataFrame) -> pd.DataFrame:
             lines[f"{name}, {radius} radius"] = np.exp(log_ratios(table, column, learner).mean()).to_numpy()
     over = table.assign(excess=excess_of_u(table, horizon))
     over = over[over["varied"] == "losses"].groupby(["learner", "S"])["excess"].mean()
-    for learner, name in (
-        (ALL, "all states, joint radius"),
-        (ONE, "one state"),
-        (PRINTED, "all states, printed radius"),
-    ):
+    for learner, name in ((ALL, "all states, joint radius"), (ONE, "one state")):
         lines[f"u / true occupancy, {name}"] = over[learner].to_numpy()
     cells = [[name, *(f"{value:.2f}" for value in values)] for name, values in lines.items()]
     return pd.DataFrame(
