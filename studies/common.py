@@ -201,12 +201,12 @@ SHOWN = 3
 
 def summary(docs: Path = DOCS) -> str:
     """The table of all studies that have a page, as Markdown; without a number where there are no full runs yet."""
-    lines = ["| study | question | number (95% interval) | answer |", "|---|---|---|---|"]
+    lines = ["| study | number (95% interval) | answer |", "|---|---|---|"]
     for name in STUDIES:
         if (docs / f"{name}.md").exists():
             study, known = module(name), (docs / "findings" / f"{name}.json").exists()
             number = read_findings(name, docs)[0] if known else ""
-            lines.append(f"| [{name}]({name}.md) | {study.QUESTION} | {number} | {study.ANSWER} |")
+            lines.append(f"| [{name}]({name}.md) | {number} | {study.ANSWER} |")
     return "\n".join(lines)
 
 
