@@ -136,7 +136,7 @@ def cost() -> None:
 
 
 def variants(found: pd.DataFrame) -> list[str]:
-    """The table of the page: means over worlds and seeds, by kind of losses."""
+    """The table of variants: means over worlds and seeds, by kind of losses."""
     by_kind = found.pivot_table(index="variant", columns="kind", values="regret").loc[[*VARIANTS], [*KINDS]]
     lines = ["| | " + " | ".join(KINDS) + " |", "|---|" + "--:|" * len(KINDS)]
     for name, row in zip(by_kind.index, by_kind.to_numpy(), strict=True):
@@ -166,7 +166,7 @@ def main() -> None:
     wanted = sys.argv[1] if len(sys.argv) > 1 else "cost"
     if wanted == "pages":
         text = PAGE.read_text(encoding="utf-8")
-        shown = "\n".join(variants(pd.read_csv(TABLES / "sharp.csv")))
+        shown = "\n".join(line for line in variants(pd.read_csv(TABLES / "sharp.csv")) if "sharp," not in line)
         PAGE.write_text(BLOCK.sub(lambda found: f"{found[1]}\n{shown}\n\n{found[2]}", text), encoding="utf-8")
     elif wanted == "print":
         print(tables())

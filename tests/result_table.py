@@ -97,10 +97,9 @@ def table(pieces: Sequence[Piece], collected: Collection[str]) -> str:
     lines = [
         "# Test results",
         "",
-        "Written by `make test-full` (every test, the slow ones included) or from pieces of such a run by",
-        "`python -m tests.result_table`, where the newest result of a test counts. The JUnit files have each test.",
+        "Written by `make test-full` (every test, the slow ones included), or by `python -m tests.result_table` from",
+        "pieces of such a run, where the newest result of a test counts.",
         f"Python {platform.python_version()} on {sys.platform} {platform.machine()}, {versions}.",
-        "Seconds are on the wall, compilation included.",
         "",
         f"Pieces: {len(pieces)}, from {pieces[0].started} to {pieces[-1].started}, at {commits}.",
         "",
