@@ -4,7 +4,7 @@
     python -m benchmarks.bench_sharp ridge       # predictions from features that the losses are linear in
     python -m benchmarks.bench_sharp cost        # an episode with bounds at all pairs against one without
     python -m benchmarks.bench_sharp print       # the tables in docs/study/tables
-    python -m benchmarks.bench_sharp pages       # the same into docs/learners/vlsuob-reps-sharp.md
+    python -m benchmarks.bench_sharp pages       # the first of them into docs/learners/vlsuob-reps-sharp.md
 
 Regrets are exact, per episode; bandit feedback, unknown transition.  Runs that are in a table are not repeated.
 """
@@ -135,13 +135,19 @@ def cost() -> None:
             print(f"{world:13s} {entropy:12s} {without:6.2f} ms {exact / without:6.2f} {forward / without:7.2f}")
 
 
-def tables() -> str:
-    """The tables of a page: means over worlds and seeds, by kind of losses."""
-    found = pd.read_csv(TABLES / "sharp.csv")
+def variants(found: pd.DataFrame) -> list[str]:
+    """The table of variants: means over worlds and seeds, by kind of losses."""
     by_kind = found.pivot_table(index="variant", columns="kind", values="regret").loc[[*VARIANTS], [*KINDS]]
     lines = ["| | " + " | ".join(KINDS) + " |", "|---|" + "--:|" * len(KINDS)]
     for name, row in zip(by_kind.index, by_kind.to_numpy(), strict=True):
         lines.append(f"| {name} | " + " | ".join(f"{value:.2f}" for value in row) + " |")
+    return lines
+
+
+def tables() -> str:
+    """All tables, as markdown."""
+    found = pd.read_csv(TABLES / "sharp.csv")
+    lines = variants(found)
     ends = "tight", "+ mean = sharp"
     means = found.groupby(["world", "kind", "variant"])["regret"].mean()
     lines += ["", "| world | " + " | ".join(KINDS) + " |", "|---|" + "--:|" * len(KINDS)]
@@ -160,7 +166,8 @@ def main() -> None:
     wanted = sys.argv[1] if len(sys.argv) > 1 else "cost"
     if wanted == "pages":
         text = PAGE.read_text(encoding="utf-8")
-        PAGE.write_text(BLOCK.sub(lambda found: f"{found[1]}\n{tables()}\n{found[2]}", text), encoding="utf-8")
+        shown = "\n".join(line for line in variants(pd.read_csv(TABLES / "sharp.csv")) if "sharp," not in line)
+        PAGE.write_text(BLOCK.sub(lambda found: f"{found[1]}\n{shown}\n\n{found[2]}", text), encoding="utf-8")
     elif wanted == "print":
         print(tables())
     else:

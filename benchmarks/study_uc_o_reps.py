@@ -1,4 +1,4 @@
-"""Regret per episode of UC-O-REPS and its bandit version against K: the table of docs/learners/uc-o-reps.md.
+"""Regret per episode of UC-O-REPS and its bandit version against K: the figures of docs/learners/counting.md.
 
 Run with ``python -m benchmarks.study_uc_o_reps`` (about two minutes of one core).  Seeds pair worlds, losses and luck.
 """

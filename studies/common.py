@@ -195,26 +195,34 @@ def svg(figure: Figure) -> bytes:
 # ------------------------------------------------------------------------------- what stands in the pages
 
 
+#: So many findings stand on the page of a study without a table of results.
+SHOWN = 3
+
+
 def summary(docs: Path = DOCS) -> str:
     """The table of all studies that have a page, as Markdown; without a number where there are no full runs yet."""
-    lines = ["| study | question | number (95% interval) | answer |", "|---|---|---|---|"]
+    lines = ["| study | number (95% interval) | answer |", "|---|---|---|"]
     for name in STUDIES:
         if (docs / f"{name}.md").exists():
             study, known = module(name), (docs / "findings" / f"{name}.json").exists()
             number = read_findings(name, docs)[0] if known else ""
-            lines.append(f"| [{name}]({name}.md) | {study.QUESTION} | {number} | {study.ANSWER} |")
+            lines.append(f"| [{name}]({name}.md) | {number} | {study.ANSWER} |")
     return "\n".join(lines)
 
 
 def numbers(name: str, docs: Path = DOCS) -> str:
-    """What a study found, as Markdown: its own table, if it makes one of its results, and all findings."""
+    """What a study found, as Markdown: its own table, if it makes one of its results, else its first findings.
+
+    The index has the first finding of every study; all are in ``findings/`` and printed by ``--only-analyse``.
+    """
     study, lines = module(name), []
     if hasattr(study, "results"):
         rows: pd.DataFrame = study.results(read_table(name, docs))
         lines += [_row(rows.columns), "|---" + "|--:" * (len(rows.columns) - 1) + "|"]
-        lines += [*(_row(row) for row in rows.itertuples(index=False)), ""]
+        lines += [_row(row) for row in rows.itertuples(index=False)]
+        return "\n".join(lines)
     lines += ["| finding (95% interval) | | zero excluded |", "|---|--:|---|"]
-    for found in read_findings(name, docs):
+    for found in read_findings(name, docs)[:SHOWN]:
         lines.append(_row([found.sentence, interval(found.value, found.half_width), _yes(found.excludes_zero)]))
     return "\n".join(lines)
 

@@ -28,7 +28,6 @@ class Result:
 
     outcome: str
     seconds: float
-    piece: int
     reason: str = ""
 
 
@@ -71,52 +70,55 @@ def file_of(name: str) -> str:
     return module[0].replace(".", "/") + ".py"
 
 
+def folder_of(file: str) -> str:
+    """The folder of a file, from its path."""
+    return file.rpartition("/")[0]
+
+
 def table(pieces: Sequence[Piece], collected: Collection[str]) -> str:
-    """The page: pieces, one row per file, the reason of every skip, and what was not run."""
+    """The page: pieces, one row per folder, the reason of every skip, and which files were not run."""
     pieces = sorted(pieces, key=lambda piece: piece.started)
     latest: dict[str, Result] = {}
-    for number, piece in enumerate(pieces, start=1):
-        latest |= {name: Result(found[0], found[1], number, found[2]) for name, found in piece.results.items()}
+    for piece in pieces:
+        latest |= {name: Result(*found) for name, found in piece.results.items()}
     missing = Counter(file_of(name) for name in collected if name not in latest)
+    unmet: Counter[str] = Counter()
+    for file, count in missing.items():
+        unmet[folder_of(file)] += count
     shown = [o for o in OUTCOMES if o in ("passed", "failed", "skipped") or o in {r.outcome for r in latest.values()}]
     rows: dict[str, Counter[str]] = defaultdict(Counter)
     seconds: Counter[str] = Counter()
-    sources: dict[str, set[int]] = defaultdict(set)
     for name, result in latest.items():
-        file = file_of(name)
-        rows[file][result.outcome] += 1
-        seconds[file] += result.seconds
-        sources[file].add(result.piece)
+        folder = folder_of(file_of(name))
+        rows[folder][result.outcome] += 1
+        seconds[folder] += result.seconds
     versions = ", ".join(f"{name} {version(name)}" for name in ("numpy", "scipy", "numba"))
+    commits = ", ".join(dict.fromkeys(piece.commit for piece in pieces))
     lines = [
         "# Test results",
         "",
-        "Written by `make test-full` (every test, the slow ones included) or from pieces of such a run by",
-        "`python -m tests.result_table`. Where a test is in several pieces the newest counts.",
+        "Written by `make test-full` (every test, the slow ones included), or by `python -m tests.result_table` from",
+        "pieces of such a run, where the newest result of a test counts.",
         f"Python {platform.python_version()} on {sys.platform} {platform.machine()}, {versions}.",
-        "Seconds are on the wall, the compilation of kernels that a file is the first to use included.",
         "",
-        "| Piece | commit | started | tests | seconds |",
-        "|--:|---|---|--:|--:|",
-    ]
-    for number, piece in enumerate(pieces, start=1):
-        spent = sum(found[1] for found in piece.results.values())
-        lines.append(f"| {number} | {piece.commit} | {piece.started} | {len(piece.results)} | {spent:.0f} |")
-    lines += [
+        f"Pieces: {len(pieces)}, from {pieces[0].started} to {pieces[-1].started}, at {commits}.",
         "",
-        f"| File | {' | '.join(shown)} | not run | seconds | pieces |",
-        f"|---|{'--:|' * (len(shown) + 2)}---|",
+        f"| Folder | {' | '.join(shown)} | not run | seconds |",
+        f"|---|{'--:|' * (len(shown) + 2)}",
     ]
-    for file in sorted(rows.keys() | missing.keys()):
-        cells = " | ".join(str(rows[file][outcome]) for outcome in shown)
-        origin = ", ".join(map(str, sorted(sources[file])))
-        lines.append(f"| `{file}` | {cells} | {missing[file]} | {seconds[file]:.1f} | {origin} |")
+    for folder in sorted(rows.keys() | unmet.keys()):
+        cells = " | ".join(str(rows[folder][outcome]) for outcome in shown)
+        lines.append(f"| `{folder}` | {cells} | {unmet[folder]} | {seconds[folder]:.1f} |")
     total = Counter(result.outcome for result in latest.values())
     cells = " | ".join(str(total[outcome]) for outcome in shown)
-    lines.append(f"| all | {cells} | {missing.total()} | {seconds.total():.1f} | |")
-    for title, outcomes in (("Failed", ("failed", "error")), ("Skipped", ("skipped",))):
-        named = [f"- `{name}`: {r.reason}".rstrip(": ") for name, r in latest.items() if r.outcome in outcomes]
-        lines += ["", f"{title}:", "", *sorted(named)] if named else []
+    lines.append(f"| all | {cells} | {missing.total()} | {seconds.total():.1f} |")
+    if missing:
+        lines += ["", "Not run: " + ", ".join(f"{count} of `{file}`" for file, count in sorted(missing.items())) + "."]
+    failed = sorted(f"- `{name}`" for name, r in latest.items() if r.outcome in ("failed", "error"))
+    lines += ["", "Failed:", "", *failed] if failed else []
+    skipped = Counter((file_of(name), r.reason) for name, r in latest.items() if r.outcome == "skipped")
+    reasons = [f"- {count} of `{file}`: {reason}" for (file, reason), count in sorted(skipped.items())]
+    lines += ["", "Skipped:", "", *reasons] if reasons else []
     return "\n".join(lines) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""Every learner of the library has a page, with the same sections, and the figures of the common study."""
+"""Every learner of the library is described, and has figures in the common study."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from tests.test_docs import executable_blocks
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 OURS = [name for name in learners.names() if learners.get(name).__module__.startswith("advmdp.")]
-SECTIONS = ["Usage", "What is logged", "Implementation details", "Results", "Status"]
 
 
 def sections(page: str) -> dict[str, str]:
@@ -22,23 +21,30 @@ def sections(page: str) -> dict[str, str]:
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
+OVERVIEW = (DOCS / "learners.md").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("name", OURS)
-def test_a_learner_has_a_page_with_the_same_sections(name):
-    page = (DOCS / "learners" / f"{name}.md").read_text(encoding="utf-8")
-    assert page.startswith(f"# `{name}`")
-    found = sections(page)
-    assert [title for title in found if title in SECTIONS] == SECTIONS
-    assert all(found[title].strip() for title in SECTIONS)
-    (first, *_) = executable_blocks(found["Usage"])
-    assert f'"{name}"' in first.source
-    numbers = re.findall(r"^(\d+)\. ", found["Implementation details"], flags=re.MULTILINE)
+def test_the_overview_leads_to_a_description_of_every_learner(name):
+    """On a page of its own or in a section: a block that runs it, numbered details, and its status."""
+    link = re.search(rf"\[`{name}`\]\((learners/[\w-]+\.md)(?:#([\w-]+))?\)", OVERVIEW)
+    assert link is not None
+    page = (DOCS / link[1]).read_text(encoding="utf-8")
+    assert link[2] in (None, name)
+    if link[2] is None:
+        assert page.startswith(f"# `{name}`\n")
+        found = page.split("\n## `")[0]
+    else:
+        found = sections(page)[f"`{name}`"]
+    assert any(f'"{name}"' in block.source for block in executable_blocks(page))
+    numbers = re.findall(r"^(\d+)\. ", found, flags=re.MULTILINE)
     assert numbers == [str(i + 1) for i in range(len(numbers))]
     assert numbers
-    assert "](learners/" + name + ".md)" in (DOCS / "learners.md").read_text(encoding="utf-8")
+    assert "Status" in found
 
 
 def test_the_table_of_what_each_can_use_is_that_of_the_classes():
-    table = sections((DOCS / "learners.md").read_text(encoding="utf-8"))["What each can use"]
+    table = sections(OVERVIEW)["What each can use"]
     partial, logs, start, free = (re.findall(r"`([\w-]+)`", line.split("|")[2]) for line in table.splitlines()[4:8])
     classes = {name: learners.get(name) for name in OURS}
     controls = {"uniform", "ftl", "hindsight"}
@@ -51,20 +57,13 @@ def test_the_table_of_what_each_can_use_is_that_of_the_classes():
     assert set(free) == {name for name, each in classes.items() if not each.needs_episodes}
 
 
-@pytest.mark.parametrize("name", OURS)
-def test_its_results_are_those_of_the_common_study(name):
-    rows = {match[1]: match[0] for match in study.ROW.finditer(side_by_side())}
-    page = (DOCS / "learners" / f"{name}.md").read_text(encoding="utf-8")
-    (block,) = study.BLOCK.finditer(sections(page)["Results"])
-    assert block[0].count("\n| `") == 1
-    assert rows[name] in block[0], "run `python -m benchmarks.study_side_by_side --pages`"
+def test_every_learner_is_in_the_common_study():
+    rows = study.known()
+    assert sorted(rows) == sorted(OURS)
+    assert study.with_rows(OVERVIEW, rows) == OVERVIEW, "run `python -m benchmarks.study_side_by_side`"
 
 
-def test_the_study_prints_what_the_page_says_for_learners_that_are_exact():
-    rows = {match[1]: match[0] for match in study.ROW.finditer(side_by_side())}
+def test_the_study_gives_what_its_table_says_for_learners_that_are_exact():
+    rows = study.known()
     for name in ("hindsight", "ftl"):
         assert study.row(name) == rows[name]
-
-
-def side_by_side() -> str:
-    return (DOCS / "learners" / "side-by-side.md").read_text(encoding="utf-8")

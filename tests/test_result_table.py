@@ -28,18 +28,19 @@ def pieces(tmp_path, *texts):
 
 def test_one_piece(tmp_path):
     lines = table(pieces(tmp_path, FIRST), {dotted(name) for name in IDS}).splitlines()
-    assert "| 1 | abc1234 | 2026-01-01 10:00 | 3 | 2 |" in lines
-    assert "| `tests/a/test_one.py` | 1 | 1 | 0 | 0 | 2.0 | 1 |" in lines
-    assert "| `tests/test_two.py` | 0 | 0 | 1 | 1 | 0.1 | 1 |" in lines
-    assert "| all | 1 | 1 | 1 | 1 | 2.1 | |" in lines
+    assert "Pieces: 1, from 2026-01-01 10:00 to 2026-01-01 10:00, at abc1234." in lines
+    assert "| `tests/a` | 1 | 1 | 0 | 0 | 2.0 |" in lines
+    assert "| `tests` | 0 | 0 | 1 | 1 | 0.1 |" in lines
+    assert "| all | 1 | 1 | 1 | 1 | 2.1 |" in lines
+    assert "Not run: 1 of `tests/test_two.py`." in lines
     assert "- `tests.a.test_one.test_x`" in lines
-    assert lines[-1] == "- `tests.test_two.test_z`: no Ray"
+    assert lines[-1] == "- 1 of `tests/test_two.py`: no Ray"
 
 
 def test_the_newest_piece_counts_whatever_the_order(tmp_path):
     both = pieces(tmp_path, SECOND, FIRST)
     lines = table(both, {dotted(name) for name in IDS}).splitlines()
-    assert "| `tests/a/test_one.py` | 2 | 0 | 0 | 0 | 2.5 | 1, 2 |" in lines
+    assert "| `tests/a` | 2 | 0 | 0 | 0 | 2.5 |" in lines
     assert "Failed:" not in lines
 
 

@@ -21,7 +21,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = tomllib.loads((ROOT / "tools" / "mutants.toml").read_text(encoding="utf-8"))
-PAGE = ROOT / "docs" / "mutants.md"
+PAGE = ROOT / "tools" / "mutants.md"
 SURVIVED = "**nobody**"
 #: Names the checks of learners that are violated.
 JUDGE = """
@@ -118,7 +118,7 @@ def main() -> int:
     parser.add_argument("--verify", action="store_true", help="ask `advmdp verify`, not the tests")
     parser.add_argument("--only", default="", metavar="TEXT", help="mutants with this text in file or reason")
     parser.add_argument("--missing", action="store_true", help="mutants that the page does not have, or that survived")
-    parser.add_argument("--write", action="store_true", help="put the results into docs/mutants.md, beside the others")
+    parser.add_argument("--write", action="store_true", help="put the results into tools/mutants.md, beside the others")
     options = parser.parse_args()
     title = "verify" if options.verify else "tests"
     asked = {(m["file"], m["why"]): m for m in TABLE["mutant"] if m.get(title)}

@@ -121,7 +121,7 @@ def test_epochs_begin_where_a_visited_pair_has_doubled(mdp, rng):
 
 
 def test_the_last_decision_layer_ends_no_epoch_and_widths_need_none_there():
-    """docs/learners/uob-reps.md: the published rule adds fresher sets; what the proof uses holds without it."""
+    """docs/learners/counting.md: the published rule adds fresher sets; what the proof uses holds without it."""
     world = make_world("random-mixture", layer_sizes=(1, 6, 1), n_actions=2, dim=2, seed=0)
     counts, boxes = EpochCounts.empty(world.layer_sizes, world.n_actions), BernsteinBoxes(world.layers, 600, 0.05)
     seen, start, published, together = np.zeros((2, 6, 2, 6)), np.zeros((2, 6, 2, 6)), 1, 0

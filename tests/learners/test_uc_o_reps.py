@@ -33,7 +33,7 @@ each_variant = pytest.mark.parametrize(("name", "options"), VARIANTS.values(), i
 
 
 def tuned(name, world, episodes):
-    """eta of docs/learners/uc-o-reps.md, written out."""
+    """eta of docs/learners/counting.md, written out."""
     S, A, H = world.n_states, world.n_actions, world.horizon
     divergence = np.log(S**2 * A / H**2)
     return np.sqrt(divergence / episodes) if name == "uc-o-reps" else np.sqrt(H * divergence / (episodes * S * A))

@@ -1,6 +1,6 @@
 """How often does a mirror step need help, or fail?  Counted over whole runs of learners on varied worlds, by class.
 
-    python -m tests.robustness.failures --steps 100000 --table docs/solver-failures.md
+    python -m tests.robustness.failures --steps 100000      # the table of docs/solvers.md
 
 A failure is skipped (``learner.skip``), as a user would do, and its reproducer is kept in ``--reproducers``.
 """
@@ -85,16 +85,8 @@ def campaign(steps: int, seed: int = 0) -> dict[str, Tally]:
 
 
 def table(tallies: dict[str, Tally]) -> str:
-    """A page for the documentation."""
+    """The table of the documentation."""
     lines = [
-        "# How often a step needs help",
-        "",
-        "Mirror steps inside whole runs of learners, on random worlds (widths 1 to 8, up to 6 steps, up to 4",
-        "actions, d up to 5, a third of them with deterministic kernels), frozen lake, routing, grid and random",
-        "mixture. Made by `python -m tests.robustness.failures --table docs/solver-failures.md`. A step that is not",
-        "solved at the first try goes through the other attempts of [the solver](solvers.md); one that none of them",
-        "solves is an error that leaves the learner as it was.",
-        "",
         "| class | steps | first try | later tries | failed | largest gap |",
         "|---|---:|---:|---|---:|---:|",
     ]
@@ -110,14 +102,10 @@ def table(tallies: dict[str, Tally]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=100_000)
-    parser.add_argument("--table", type=Path)
     parser.add_argument("--reproducers", type=Path)
     options = parser.parse_args()
     tallies = campaign(options.steps)
-    text = table(tallies)
-    print(text)
-    if options.table:
-        options.table.write_text(text)
+    print(table(tallies))
     if options.reproducers:
         options.reproducers.mkdir(parents=True, exist_ok=True)
         errors = [error for tally in tallies.values() for error in tally.failures]

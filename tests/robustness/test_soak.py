@@ -1,4 +1,4 @@
-"""Twenty thousand episodes, every step looked at; ``docs/soak.md`` has the million."""
+"""Twenty thousand episodes, every step looked at; ``docs/solvers.md`` has the million."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def test_one_next_state_by_hand():
 
 
 def test_value_targeted_bounds_by_hand():
-    """docs/learners/oppo.md and ucrl-vtr.md written out a second time: H = 3, so layers 0 and 1 are regressed."""
+    """docs/learners/value-targeted.md written out a second time: H = 3, so layers 0 and 1 are regressed."""
     S, A, H, K, d, zeta, B = 10, 2, 3, 400, 2, 0.1, 1.5
     optimism = 0.0
     for M in (2, 1):  # steps that follow

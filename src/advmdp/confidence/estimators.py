@@ -169,7 +169,7 @@ class EpochCounts:
     The set of an epoch is built from the counts at its beginning; a new epoch begins when some pair has been visited
     at least max(1, 2 N) times, N its visits at the beginning of the current one.  Pairs of the last decision layer are
     not counted, unlike in the source: their next state is certain, so that no width depends on them, and what proofs
-    use, that N is at least half of the visits, is about widths (``docs/learners/uob-reps.md``).
+    use, that N is at least half of the visits, is about widths (``docs/learners/counting.md``).
     """
 
     #: Transitions seen, per layer 0..H-2 ``(S_h, A, S_{h+1})``, or on the supports of sparse layers.

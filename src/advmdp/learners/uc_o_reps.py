@@ -75,7 +75,7 @@ class BanditUcOReps(RepsLearner):
     shift
         alpha: every kernel P of the set becomes (1 - alpha) P + alpha / S_{h+1}, so that q_k(s) >= alpha / S_h.  0 is
         the plain version, whose guarantee needs that every policy reaches every state; ``"theory"`` is
-        min(1, S A^(1/4) / (H^(1/2) K^(1/4))), the shifted version as reconstructed in ``docs/learners/uc-o-reps.md``.
+        min(1, S A^(1/4) / (H^(1/2) K^(1/4))), the shifted version as reconstructed in ``docs/learners/counting.md``.
     radius_scale
         Factor on the radii; anything but 1 has no guarantee.
     eta, zeta

@@ -527,7 +527,8 @@ def mdp_e(S: int, A: int, H: int, K: float, d: int = 1, zeta: float = 0.05, B: f
     That is ``exponential_weights`` with every range at most H, at its best step size sqrt(8 log(A) / (K H^2)).
     """
     _check_sizes(S, A, H, K, d, zeta, B)
-    value, source = H**2 * sqrt(0.5 * K * log(A)), "Even-Dar, Kakade, Mansour 2009; constants: docs/learners/mdp-e.md"
+    value = H**2 * sqrt(0.5 * K * log(A))
+    source = "Even-Dar, Kakade, Mansour 2009; constants: docs/learners/policy-optimisation.md"
     return _tabular("mdp-e", value, H**2 * sqrt(K), "H^2 sqrt(K)", "full", "known", source, "1")
 
 
@@ -542,7 +543,7 @@ def visited_width_counts(confidence: float, S: int, A: int, K: float) -> float:
 
 
 def uc_o_reps(S: int, A: int, H: int, K: float, d: int = 1, zeta: float = 0.05, B: float = 1.0) -> Bound:
-    """Full information, with the constants of ``docs/learners/uc-o-reps.md``; holds with probability 1 - 2 zeta."""
+    """Full information, with the constants of ``docs/learners/counting.md``; holds with probability 1 - 2 zeta."""
     _check_sizes(S, A, H, K, d, zeta, B)
     divergence = constants.triples_divergence(S, A, H)
     width = expected_width(visited_width_counts(log(K * S * A / zeta), S, A, K), H, zeta, layers=H - 1)
@@ -550,7 +551,7 @@ def uc_o_reps(S: int, A: int, H: int, K: float, d: int = 1, zeta: float = 0.05, 
         ("REGRET", mirror_descent(H * divergence, constants.uc_o_reps(S, A, H, K), H * K)),
         ("ERROR", error(width, H)),
     )
-    source = f"{ROSENBERG} (ICML); constants: docs/learners/uc-o-reps.md"
+    source = f"{ROSENBERG} (ICML); constants: docs/learners/counting.md"
     order, formula = H * S * sqrt(A * K), "H S sqrt(A K)"
     return _sum_of("uc-o-reps", terms, order, formula, source, 2.0 * zeta, "full", "tabular")
 
@@ -653,14 +654,14 @@ def _full_information(
     losses: Literal["adversarial", "stochastic"] = "adversarial",
 ) -> Bound:
     """A bound of a learner of linear mixtures that sees all losses."""
-    page = f"{source}; constants: docs/learners/{name}.md"
+    page = f"{source}; constants: docs/learners/value-targeted.md"
     return _sum_of(name, terms, order, formula, page, failure, "full", losses=losses)
 
 
 def oppo(
     S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B: float = 1.0, regularisation: float = 1.0
 ) -> Bound:
-    """Order d H^2 sqrt(K), full information; the constants are those of our radius, see docs/learners/oppo.md."""
+    """Order d H^2 sqrt(K), full information; with our radius, see docs/learners/value-targeted.md."""
     _check_sizes(S, A, H, K, d, zeta, B)
     terms = (
         ("WEIGHTS", exponential_weights(A, H, K, constants.oppo(A, H, K))),
