@@ -64,6 +64,14 @@ class Supports:
         """The entries of sparse layers by their next states."""
         return _arrivals(self.tables)
 
+    @cached_property
+    def entries(self) -> int:
+        """Of all layers but the last, each layer by itself."""
+        return sum(
+            len(table.values) if isinstance(table, SparseRows) else int(np.prod(table.shape[:3]))
+            for table in self.tables[:-1]
+        )
+
 
 class ConfidenceSet(ABC):
     """A product of row sets, one per pair: kernels are lists over layers of ``(S_h, A, S_{h+1})``.
@@ -145,6 +153,11 @@ class ConfidenceSet(ABC):
     def arrivals(self) -> Arrivals:
         """The transposed supports of sparse layers."""
         return self._supports.arrivals
+
+    @property
+    def n_entries(self) -> int:
+        """Possible transitions of all layers but the last."""
+        return self._supports.entries
 
     @abstractmethod
     def _row_data(self) -> tuple[Sequence[Any], ...]:

@@ -30,7 +30,7 @@ from advmdp.layered.rows import Rows, row_begin, row_end
 from advmdp.solvers.certificate import ROW_ROUNDING
 from advmdp.solvers.layout import fill, view1, view2
 from advmdp.solvers.problem import name_pair, require_rows
-from advmdp.solvers.row_sets import KNOWN, RowData, layer_means, row_data, split_tables, table_length
+from advmdp.solvers.row_sets import KNOWN, RowData, layer_means, row_data, split_tables
 from advmdp.solvers.tridiagonal import dot
 
 Floats = NDArray[np.float64]
@@ -119,9 +119,9 @@ def conditional_step(confidence_set: ConfidenceSet, log_reference: Floats, cost:
         )
     memory = np.empty(states + 2 * pairs + n_actions * max(confidence_set.layer_sizes))
     sizes = confidence_set.size_array
-    if isinstance(confidence_set, KnownKernels):
-        listed = np.empty(max(confidence_set.layer_sizes), dtype=np.int64)
-        W = soft_backward_known(confidence_set.rows, sizes, n_actions, reachable, log_reference, cost, listed, memory)
+    if isinstance(confidence_set, KnownKernels) and not confidence_set.sparse:
+        rows = confidence_set.rows
+        W = soft_backward_known(rows.values, rows.places, sizes, n_actions, reachable, log_reference, cost, memory)
     else:
         W = soft_backward(row_data(confidence_set), sizes, n_actions, reachable, log_reference, cost, memory)
     if not abs(W) < np.inf:
@@ -152,7 +152,7 @@ def certified_occupancy(step: ConditionalStep, log_policy: Floats) -> CertifiedO
     confidence_set = step.confidence_set
     sizes, n_actions = confidence_set.layer_sizes, confidence_set.n_actions
     widest = max(sizes) * n_actions
-    kernels = np.empty(table_length(confidence_set))
+    kernels = np.empty(confidence_set.n_entries)
     q, log_q = np.empty((2, len(log_policy)))
     value, gap, residual = roll_and_certify(
         row_data(confidence_set), confidence_set.size_array, n_actions, confidence_set.flat_reachable,
@@ -210,21 +210,22 @@ def soft_backward(
 
 @kernel
 def soft_backward_known(
-    kernels: Rows,
+    kernels: Floats,
+    places: Integers,
     sizes: Integers,
     n_actions: int,
     reachable: Flags,
     log_reference: Floats,
     cost: Floats,
-    listed: Integers,
     memory: Floats,
 ) -> float:
-    """The same over known kernels, with fewer arguments: a small pass takes no longer than to hand over a dozen."""
+    """The same over dense known kernels, with fewer arguments: a small pass takes as long as to hand over a dozen."""
     states = reachable.size
     pairs = cost.size
     none = view1(memory, 0, 0)
     no_rows = view1(sizes, 0, 0)
-    data = RowData(KNOWN, kernels, none, none, none, none, no_rows, none, False, 0, listed, no_rows, none, none)
+    rows = Rows(places, no_rows, no_rows, kernels)
+    data = RowData(KNOWN, rows, none, none, none, none, no_rows, none, False, 0, no_rows, no_rows, none, none)
     return soft_pass(
         data, sizes, n_actions, reachable, log_reference, cost, view1(memory, 0, states),
         view1(memory, states, pairs), view1(memory, states + pairs, pairs),
@@ -365,8 +366,9 @@ def roll_and_certify(
                 mean = means[a * n + s]
                 ahead = 0.0
                 if h < last:
-                    begin = row_begin(data.rows, h, pair, m) - start
-                    row = view1(kernels, entry + begin, row_end(data.rows, h, pair, m) - start - begin)
+                    begin = row_begin(data.rows, h, pair, m) - start if sparse else pair * m
+                    end = row_end(data.rows, h, pair, m) - start if sparse else begin + m
+                    row = view1(kernels, entry + begin, end - begin)
                     off = distribution(row, reachable[state + s])
                     # So written, a row that is no number is outside its set.
                     if not off <= ROW_ROUNDING:

@@ -113,14 +113,6 @@ def _some_dense(ellipsoids: EllipsoidSet) -> bool:
     return not all(isinstance(table, SparseRows) for table in ellipsoids.features[:-1])
 
 
-def table_length(confidence_set: ConfidenceSet) -> int:
-    """Entries of the row tables of all layers but the last, each layer by itself."""
-    return sum(
-        len(table.values) if isinstance(table, SparseRows) else int(np.prod(table.shape[:3]))
-        for table in confidence_set._row_data()[0][:-1]
-    )
-
-
 def split_tables(confidence_set: ConfidenceSet, flat: Floats) -> list[Table | SparseRows]:
     """Entries of all layers but the last, in this order, as tables on the supports of the set; the last has ones."""
     tables: list[Table | SparseRows] = []
@@ -178,13 +170,16 @@ def layer_means(
             for i in range(d):
                 one[i] = table[0] * w[i, b]
             means[b] = np.nan if empty else largest(table, active, one, data.order, data.block_work, wanted)
-            if wanted:
-                row = found[b % n, b // n]
+            for i in range(d if wanted else 0):
+                w[i, b] = table[0] * data.block_work[i]
+        for a in range(n_actions if wanted else 0):
+            for s in range(n):
+                row = found[s, a]
                 for t in range(m):
-                    row[t] = 0.0
+                    total = 0.0
                     for i in range(d):
-                        share = table[0] * data.block_work[i]
-                        row[t] += share * data.rows.values[((entry + t * N) * d + i * N) + b]
+                        total += w[i, a * n + s] * data.rows.values[(entry + t * N) * d + i * N + a * n + s]
+                    row[t] = total
                 normalise(row)
     elif data.kind == ELLIPSOID:
         r = k + 1 if data.simplex else m
