@@ -56,7 +56,7 @@ study-quick: $(DEV_READY) ## the small variants of the studies, into a temporary
 	@OMP_NUM_THREADS=1 $(BIN)/python -m studies --small
 
 docs: $(DEV_READY) ## build the documentation into site/; a warning is an error
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # The development lock is constrained by the run lock, so the two agree wherever they overlap and a
 # run environment can become a development one without changing what it runs. One version serves all

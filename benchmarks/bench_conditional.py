@@ -67,8 +67,13 @@ def known(world) -> dict[str, float]:
         {
             "plan": lambda: occupancy.backward_greedy(rows, *shape, cost, policy),
             "pass": lambda: conditional.soft_backward_known(
-                confidence_set.rows.values, confidence_set.rows.places, *shape, confidence_set.flat_reachable,
-                log_reference, cost, memory,
+                confidence_set.rows.values,
+                confidence_set.rows.places,
+                *shape,
+                confidence_set.flat_reachable,
+                log_reference,
+                cost,
+                memory,
             ),
             "call": lambda: conditional_step(confidence_set, log_reference, cost),
         }

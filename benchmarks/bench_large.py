@@ -6,8 +6,9 @@
     python -m benchmarks.bench_large planning     # planning against scipy.sparse, and two threads against one
     python -m benchmarks.bench_large looser       # what u by one forward pass costs in regret, on the default worlds
 
-The world is a map of n x n cells over 60 steps with 4 moves and 3 noise models, n = 40 for 10^5
-states.  A planning pass is ``occupancy.best_policy`` without its checks: one backward pass over the kernel.  Times are processor time, the least of several; both sides of a ratio are measured in one process.
+The world is a map of n x n cells over 60 steps with 4 moves and 3 noise models, n = 40 for 10^5 states.  A planning
+pass is ``occupancy.best_policy`` without its checks: one backward pass over the kernel.  Times are processor time, the
+least of several; both sides of a ratio are measured in one process.
 """
 
 from __future__ import annotations

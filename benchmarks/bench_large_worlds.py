@@ -80,7 +80,7 @@ def main() -> None:
         losses = np.random.default_rng(0).random(world.layers.n_pairs)
         policy = np.empty_like(losses)
         one = seconds(lambda: occupancy.greedy(world.layers, world.rows, losses, policy), 20)  # noqa: B023
-        building = seconds(build, 3)
+        building = seconds(build, 10 if one < 0.01 and world.n_states < 60_000 else 3)
         tables = [*world.kernels, *getattr(world, "features", ())]
         stored = {id(table): getattr(table, "values", table).nbytes for table in tables}
         found[name] = building / one

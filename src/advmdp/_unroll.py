@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from advmdp._checks import LAYER, fits_in_memory, kernels_fit_in_memory
 from advmdp.errors import InvalidSpecError
-from advmdp.layered import LinearMixtureMDP, validation
+from advmdp.layered import validation
+from advmdp.layered.mdps import LinearMixtureMDP
 from advmdp.layered.mixtures import stack
 from advmdp.layered.rows import SparseRows
 from advmdp.layered.shape import FloatArray, IntArray

@@ -208,7 +208,7 @@ def probability_rows(array: Any, h: int, what: str = "kernels", negative: float 
     # Rows that are right to rounding stay as they are, so that normalising twice changes nothing.
     divisors = np.where(np.abs(sums - 1.0) > 1e-14, sums, 1.0)
     if isinstance(rows, SparseRows):
-        return rows.with_values(values / divisors.ravel()[rows.pairs])
+        return rows if (divisors == 1.0).all() else rows.with_values(values / divisors.ravel()[rows.pairs])
     rows /= divisors[:, :, None]
     return rows
 
