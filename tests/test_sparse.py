@@ -228,3 +228,13 @@ def test_rows_of_a_table_are_found_again():
     assert rows[2, 1, 3] == table[2, 1, 3]
     with pytest.raises(IndexError):
         rows[3, 0]
+
+
+@pytest.mark.parametrize("name", ["vlsuob-reps-tight", "uob-reps", "o-reps"])
+def test_learners_that_need_dense_tables_say_so_before_the_first_episode(name, monkeypatch):
+    monkeypatch.setattr("advmdp.confidence.base.LARGEST_DENSE", 10)
+    world = sparse_world(make_world("grid", height=3, width=3))
+    with pytest.raises(advmdp.InvalidSpecError, match=r"dense tables of .* entropy='conditional'"):
+        make_learner(name, world if name == "o-reps" else world.model, 10)
+    if name == "vlsuob-reps-tight":
+        make_learner(name, world.model, 10, entropy="conditional")

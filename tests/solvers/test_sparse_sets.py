@@ -288,7 +288,7 @@ def test_steps_that_need_dense_tables_make_them(family, entropy):
 
 def test_layers_too_wide_for_dense_tables_are_refused_before_anything_begins(monkeypatch):
     wide = walk(3, 40)
-    monkeypatch.setattr(base, "LARGEST_DENSE_LAYER", 40 * 2 * 40 - 1)
+    monkeypatch.setattr(base, "LARGEST_DENSE", 40 * 2 * 40 - 1)
     pairs = 2 * sum(wide.layer_sizes[:-1])
     with pytest.raises(InvalidSpecError, match=r"layer 1 has 40 states and leads to 40.*entropy='conditional'"):
         mirror_descent_step(wide, np.full(pairs, 0.5), np.zeros(pairs), 1.0)

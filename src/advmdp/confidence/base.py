@@ -32,8 +32,8 @@ ENLARGEMENT = 1.01
 """An empty set is enlarged to this much more than the smallest multiple of its radius that is not empty."""
 
 
-LARGEST_DENSE_LAYER = 2 * 10**7
-"""So many entries may a sparse layer have for what needs a dense one."""
+LARGEST_DENSE = 2 * 10**7
+"""So many entries may the dense tables of a sparse set have, where dense ones are needed."""
 
 
 class Arrivals(NamedTuple):
@@ -140,14 +140,15 @@ class ConfidenceSet(ABC):
 
     def require_narrow(self, instead: str) -> None:
         """Raise if dense tables would be too large for what needs them, and say what does not."""
-        for h, (n, m) in enumerate(pairwise(self.layer_sizes)):
-            size = n * self.n_actions * m
-            if self.sparse and size > LARGEST_DENSE_LAYER:
-                raise InvalidSpecError(
-                    f"layer {h} has {n} states and leads to {m}: this needs dense tables of {size:.3g} entries, "
-                    f"{8 * size / 2**30:.1f} GiB each, and steps over pairs or triples about "
-                    f"{float(max(n, m)) ** 3:.0e} operations per iteration and layer; {instead}"
-                )
+        sizes = [n * self.n_actions * m for n, m in pairwise(self.layer_sizes)]
+        if self.sparse and sum(sizes) > LARGEST_DENSE:
+            h = int(np.argmax(sizes))
+            n, m = self.layer_sizes[h : h + 2]
+            raise InvalidSpecError(
+                f"this needs dense tables of {sum(sizes):.3g} entries, {8 * sum(sizes) / 2**30:.1f} GiB each (layer {h} "
+                f"has {n} states and leads to {m}), and steps over pairs or triples about {float(max(n, m)) ** 3:.0e} "
+                f"operations per iteration and layer; {instead}"
+            )
 
     @property
     def arrivals(self) -> Arrivals:
