@@ -38,6 +38,8 @@ Flags = NDArray[np.bool_]
 
 #: So many values are sorted by insertion.
 FEW = 48
+#: Mass below this need not be placed: to leave it out makes a lower bound smaller.
+SETTLED = 1e-13
 
 
 @overload
@@ -535,7 +537,7 @@ def sparse_intervals(
                 space += high[s] - low[s]
         # What finds no room elsewhere must be here, where it leads to the next state least.
         rest = left - (room - space)
-        if space <= left and rest <= 0.0:
+        if space <= left and rest <= SETTLED:
             next_low[t] = least
             next_high[t] = min(1.0, full)
             continue
