@@ -40,8 +40,8 @@ class Arrivals(NamedTuple):
     """The entries of sparse layers by the next state that they lead to; what is one table in several layers is there
     once.
 
-    Those of next state t are ``entries[at[f + t]:at[f + t + 1]]``, f = ``first[h]``, counted from the first entry of the
-    layer on, in the order of pairs; ``pairs`` has theirs, and ``states`` the states of these.
+    Those of next state t are ``entries[at[f + t]:at[f + t + 1]]``, f = ``first[h]``, counted from the first entry of
+    the layer on, in the order of pairs; ``pairs`` has theirs, and ``states`` the states of these.
     """
 
     #: ``(H,)``, -1 for a dense layer.
