@@ -38,6 +38,8 @@ Flags = NDArray[np.bool_]
 
 #: So many values are sorted by insertion.
 FEW = 48
+#: Mass below this need not be placed: to leave it out makes a lower bound smaller.
+SETTLED = 1e-13
 
 
 @overload
@@ -441,11 +443,11 @@ def forward_intervals(
             entries = max(entries, arrivals.at[first + sizes[h + 1]] - arrivals.at[first])
     least = np.empty((dense, dense))  # of each next state, from each state of a layer
     most = np.empty((dense, dense))
-    lowest = np.empty(entries)  # of each entry of a layer
-    highest = np.empty(entries)
+    lowest = np.zeros(entries)  # of each entry of a layer; finite where nobody asks
+    highest = np.zeros(entries)
     order = np.empty(widest, dtype=np.int64)
     another = np.empty(widest, dtype=np.int64)
-    work = np.empty((4, widest))
+    work = np.empty((3, widest))
     low[0] = 1.0
     high[0] = 1.0
     state = 0
@@ -517,47 +519,55 @@ def sparse_intervals(
         room += high[s] - low[s]
     left = max(left, 0.0)
     for t in range(next_low.shape[0]):
-        count = 0
-        last = -1
-        for x in range(arrivals.at[first + t], arrivals.at[first + t + 1]):
-            s = arrivals.states[x]
-            if high[s] > 0.0:
-                if s != last:
-                    last = s
-                    work[0, count] = low[s]
-                    work[1, count] = high[s] - low[s]
-                    work[2, count] = 0.0
-                    work[3, count] = 0.0
-                    count += 1
-                work[2, count - 1] += lowest[arrivals.entries[x]]
-                work[3, count - 1] += highest[arrivals.entries[x]]
+        begin = arrivals.at[first + t]
+        end = arrivals.at[first + t + 1]
         least = 0.0
         most = 0.0
+        full = 0.0  # as if all room of the states that lead here could be used
         space = 0.0
-        for j in range(count):
-            least += work[0, j] * work[2, j]
-            most += work[0, j] * work[3, j]
-            space += work[1, j]
-        if space <= left:
-            for j in range(count):
-                most += work[1, j] * work[3, j]
-        else:
-            insertion_sort(view1(work[3], 0, count), order)
-            rest = left
-            for j in range(count - 1, -1, -1):
-                more = min(rest, work[1, order[j]])
-                most += more * work[3, order[j]]
-                rest -= more
+        last = -1
+        for x in range(begin, end):
+            s = arrivals.states[x]
+            e = arrivals.entries[x]
+            least += low[s] * lowest[e]
+            most += low[s] * highest[e]
+            full += high[s] * highest[e]
+            if s != last:
+                last = s
+                space += high[s] - low[s]
         # What finds no room elsewhere must be here, where it leads to the next state least.
         rest = left - (room - space)
+        if space <= left and rest <= SETTLED:
+            next_low[t] = least
+            next_high[t] = min(1.0, full)
+            continue
+        count = 0
+        last = -1
+        for x in range(begin, end):
+            s = arrivals.states[x]
+            if s != last:
+                last = s
+                work[0, count] = high[s] - low[s]
+                work[1, count] = 0.0
+                work[2, count] = 0.0
+                count += 1
+            work[1, count - 1] += lowest[arrivals.entries[x]]
+            work[2, count - 1] += highest[arrivals.entries[x]]
         if rest > 0.0:
-            insertion_sort(view1(work[2], 0, count), another)
+            insertion_sort(view1(work[1], 0, count), another)
             for j in range(count):
-                more = min(max(rest, 0.0), work[1, another[j]])
-                least += more * work[2, another[j]]
+                more = min(max(rest, 0.0), work[0, another[j]])
+                least += more * work[1, another[j]]
+                rest -= more
+        rest = left
+        if space > left:
+            insertion_sort(view1(work[2], 0, count), order)
+            for j in range(count - 1, -1, -1):
+                more = min(rest, work[0, order[j]])
+                most += more * work[2, order[j]]
                 rest -= more
         next_low[t] = least
-        next_high[t] = min(1.0, most)
+        next_high[t] = min(1.0, most if space > left else full)
 
 
 @inner_kernel
