@@ -6,10 +6,11 @@ import scipy.sparse
 
 import advmdp
 from advmdp import make_adversary, make_learner, make_world, occupancy
-from advmdp.confidence import BoxSet
+from advmdp.confidence import BoxSet, KnownKernels
 from advmdp.errors import InvalidMDPError
 from advmdp.layered import LayeredMDP, SparseRows, load_mdp, validation
 from advmdp.learners import learners
+from advmdp.solvers import mirror_descent_step
 from tests.sparse import sparse_table, sparse_tables, sparse_world
 
 WORLDS = {
@@ -238,3 +239,22 @@ def test_learners_that_need_dense_tables_say_so_before_the_first_episode(name, m
         make_learner(name, world if name == "o-reps" else world.model, 10)
     if name == "vlsuob-reps-tight":
         make_learner(name, world.model, 10, entropy="conditional")
+
+
+def test_a_conditional_step_over_a_sparse_set_gives_its_kernels_and_can_be_written_down(tmp_path):
+    world = make_world("grid", height=3, width=3)
+    losses = losses_of(world)
+    q = occupancy.occupancy_measure(world, occupancy.uniform_policy(world.layer_sizes, world.n_actions))
+    ours, theirs = (
+        mirror_descent_step(KnownKernels(tables), q, losses, 1.0, entropy="conditional")
+        for tables in (sparse_tables(world.kernels), world.kernels)
+    )
+    for found, expected in zip(ours.kernels, theirs.kernels, strict=True):
+        np.testing.assert_allclose(np.asarray(found), expected, rtol=0.0, atol=1e-15)
+    with pytest.raises(advmdp.SolverError) as caught:
+        mirror_descent_step(
+            KnownKernels(sparse_tables(world.kernels)), q, losses, 1.0, entropy="conditional", tolerance=-1
+        )
+    caught.value.save(tmp_path / "step.npz")
+    with np.load(tmp_path / "step.npz") as saved:
+        np.testing.assert_array_equal(saved["kernels_1_nexts"], sparse_tables(world.kernels)[1].nexts)

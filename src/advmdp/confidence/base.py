@@ -145,9 +145,9 @@ class ConfidenceSet(ABC):
             h = int(np.argmax(sizes))
             n, m = self.layer_sizes[h : h + 2]
             raise InvalidSpecError(
-                f"this needs dense tables of {sum(sizes):.3g} entries, {8 * sum(sizes) / 2**30:.1f} GiB each (layer {h} "
-                f"has {n} states and leads to {m}), and steps over pairs or triples about {float(max(n, m)) ** 3:.0e} "
-                f"operations per iteration and layer; {instead}"
+                f"this needs dense tables of {sum(sizes):.3g} entries, {8 * sum(sizes) / 2**30:.1f} GiB each (layer "
+                f"{h} has {n} states and leads to {m}), and steps over pairs or triples about "
+                f"{float(max(n, m)) ** 3:.0e} operations per iteration and layer; {instead}"
             )
 
     @property

@@ -113,6 +113,8 @@ class MirrorStep:
     iterations: int
     status: str
     warm: Warm
+    #: The kernels as tables, where ``flat`` has those of sparse layers without their zeros.
+    tables: list[Any] | None = None
 
     @cached_property
     def q(self) -> list[Floats]:
@@ -125,8 +127,10 @@ class MirrorStep:
         return split_pairs(self.flat.log_q, self.layer_sizes, self.n_actions)
 
     @cached_property
-    def kernels(self) -> list[Floats]:
-        """Kernels of the set that it comes from."""
+    def kernels(self) -> list[Any]:
+        """Kernels of the set that it comes from, sparse where the set is."""
+        if self.tables is not None:
+            return self.tables
         return split_kernels(self.flat.kernels, self.layer_sizes, self.n_actions)
 
 
@@ -241,7 +245,8 @@ def _conditional(
     table = log_q.reshape(-1, confidence_set.n_actions)
     table = np.where((table == -np.inf).all(axis=1, keepdims=True), 0.0, table)
     log_policy = table - np.logaddexp.reduce(table, axis=1, keepdims=True)
-    found = conditional_step(confidence_set, log_policy.ravel(), cost).occupancy
+    step = conditional_step(confidence_set, log_policy.ravel(), cost)
+    found = step.occupancy
     if not _certified(found[3:], tolerance):
         raise SolverError(
             f"the conditional mirror step has a duality gap of {found.gap:.3g} and a residual of {found.residual:.3g}; "
@@ -251,8 +256,9 @@ def _conditional(
             reproducer(confidence_set, log_policy.ravel(), cost, step_size),
         )
     return MirrorStep(
-        FlatTables(*found[:3]), confidence_set.layer_sizes, confidence_set.n_actions, *found[3:], 1, "conditional", {}
-    )
+        FlatTables(*found[:3]), confidence_set.layer_sizes, confidence_set.n_actions, *found[3:], 1, "conditional", {},
+        step.kernels,
+    )  # fmt: skip
 
 
 def restored_warm(saved: Any) -> Warm | None:

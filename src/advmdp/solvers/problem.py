@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from advmdp._compiled import kernel
 from advmdp.confidence import ConfidenceSet, EllipsoidSet
 from advmdp.errors import InvalidMDPError
-from advmdp.layered import Layers
+from advmdp.layered import Layers, SparseRows
 from advmdp.solvers.layout import view2
 
 Floats = NDArray[np.float64]
@@ -211,7 +211,9 @@ def reproducer(confidence_set: ConfidenceSet, log_prior: Floats, cost: Floats, s
     }
     for name, value in vars(confidence_set).items():
         if name in ("features", "centres", "grams", "lower", "upper", "kernels", "radii", "reachable"):
-            saved |= {f"{name}_{h}": table for h, table in enumerate(value)}
+            for h, table in enumerate(value):
+                parts = table.tree() if isinstance(table, SparseRows) else {"": table}
+                saved |= {f"{name}_{h}{part and '_'}{part}": array for part, array in parts.items()}
         elif name in ("radius", "simplex"):
             saved[name] = value
     return saved
