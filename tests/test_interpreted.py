@@ -21,6 +21,9 @@ from advmdp import make_world, occupancy
 from advmdp._interpreted import view, without_overlap
 from advmdp._summation import CompensatedSum
 from advmdp.confidence import EllipsoidSet, KnownKernels
+from advmdp.confidence.estimators import OneNextState
+from advmdp.confidence.likelihood import MixtureWeights
+from advmdp.learners.parts.planning import mixed_occupancy
 from advmdp.solvers import (
     SolverError,
     conditional_step,
@@ -108,6 +111,12 @@ def answers() -> Iterator[tuple[str, np.ndarray]]:
             yield f"repeated, at most {repeated.MOST_PRODUCTS} products", found.log_q
     finally:
         repeated.MOST_PRODUCTS = most
+    states, actions = np.array([0, 0]), np.array([0, 1])
+    empty = OneNextState.empty(world.horizon, world.dim)
+    yield "imaginary next states", empty.add(world.model, states, actions, empty.estimate(1.0)).moments
+    yield "mixture weights", MixtureWeights.empty(world.model).add(states, actions).weights
+    policies = np.array([world.layers.uniform_policy] * 2)
+    yield "occupancy of a draw", mixed_occupancy(world.layers, world.rows, policies, np.array([0.5, 0.5]))
     total = CompensatedSum(2)
     for term in (1e16, 1.0, -1e16):
         total.add(np.array([term, -term]))

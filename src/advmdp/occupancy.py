@@ -301,25 +301,30 @@ def backward_greedy(rows: Rows, sizes: IntArray, n_actions: int, losses: FloatAr
     return least
 
 
-@allocating_kernel
+@kernel
 def backward(
-    rows: Rows, sizes: IntArray, n_actions: int, losses: FloatArray, policy: FloatArray, values: FloatArray
+    rows: Rows,
+    sizes: IntArray,
+    n_actions: int,
+    losses: FloatArray,
+    policy: FloatArray,
+    value: FloatArray,
+    values: FloatArray,
 ) -> None:
-    """Q(s, a) = l(s, a) + sum_{s'} P(s' | s, a) V(s'),  V(s) = sum_a pi(a | s) Q(s, a)."""
-    horizon = sizes.size - 1
-    value = np.zeros(losses.size // n_actions + 1)
+    """Q(s, a) = l(s, a) + sum_{s'} P(s' | s, a) V(s'),  V(s) = sum_a pi(a | s) Q(s, a); V of all states is kept."""
     here, following = losses.size, value.size - 1
-    for h in range(horizon - 1, -1, -1):
+    value[following] = 0.0
+    for h in range(sizes.size - 2, -1, -1):
         n, m = sizes[h], sizes[h + 1]
         here -= n * n_actions
         layer_means(rows, h, 0, n * n_actions, m, value[following:], values[here:])
-        for pair in range(here, here + n * n_actions):
-            values[pair] += losses[pair]
         following -= n
         for s in range(n):
             first = here + s * n_actions
-            for a in range(n_actions):
-                value[following + s] += policy[first + a] * values[first + a]
+            value[following + s] = 0.0
+            for pair in range(first, first + n_actions):
+                values[pair] += losses[pair]
+                value[following + s] += policy[pair] * values[pair]
 
 
 @kernel

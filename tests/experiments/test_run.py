@@ -74,7 +74,7 @@ def test_every_learner_meets_the_same_losses_and_luck(monkeypatch):
         met[name] = []
 
         def spy(*arguments, seen=met[name]):
-            seen.append((arguments[5].copy(), arguments[6].copy()))  # losses, uniform numbers
+            seen.append((arguments[4].copy(), arguments[5].copy()))  # losses, uniform numbers
             return simulate(*arguments)
 
         monkeypatch.setattr("advmdp.experiments.runner.simulate", spy)

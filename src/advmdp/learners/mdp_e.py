@@ -40,5 +40,8 @@ class MdpE(PolicyOptimisation, KnownTransitionLearner):
     def _values(self, state: PolicyState, episode: CheckedEpisode) -> FloatArray:
         assert episode.loss_table is not None  # checked: the feedback is full
         layers, values = self._layers, np.empty(self._layers.n_pairs)
-        backward(self._problem.rows, layers.size_array, layers.n_actions, episode.loss_table, state.policy, values)
+        backward(
+            self._problem.rows, layers.size_array, layers.n_actions, episode.loss_table, state.policy,
+            np.empty(layers.n_states), values,
+        )  # fmt: skip
         return values

@@ -26,7 +26,10 @@ SMALLEST = 1e-300
 
 
 def upper_visits(confidence_set: ConfidenceSet, policy: FloatArray, states: IntArray, exact: bool = True) -> FloatArray:
-    """u of the visited states: the maximum, a backward pass for each, or a larger bound, one forward pass for all."""
+    """u of the visited states, ``(H,)``: the maximum, a backward pass for each, or more, by one forward pass for all.
+
+    ``policy`` is flat over pairs, and ``states`` ``(H,)``.
+    """
     if exact:
         return visited_upper_occupancy(confidence_set, policy, states)
     sizes = confidence_set.size_array[:-1]
