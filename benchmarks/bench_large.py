@@ -7,8 +7,8 @@
     python -m benchmarks.bench_large looser       # what u by one forward pass costs in regret, on the default worlds
 
 The world is a map of n x n cells over 60 steps with 4 moves and 3 noise models, n = 40 for 10^5 states.  A planning
-pass is ``occupancy.best_policy`` without its checks: one backward pass over the kernel.  Times are processor time, the
-least of several; both sides of a ratio are measured in one process.
+pass is ``occupancy.best_policy`` without its checks: one backward pass over the kernel.  Times are processor time,
+medians of an episode and a pass that take turns; both sides of a ratio are measured in one process.
 """
 
 from __future__ import annotations
@@ -76,31 +76,32 @@ def planning_pass(world: LayeredMDP, rounds: int = 9) -> float:
     return least(lambda: occupancy.greedy(layers, world.rows, losses, policy), rounds)
 
 
-def episodes(world: LayeredMDP, name: str, options: dict[str, object], count: int) -> list[float]:
-    """Seconds of processor time of each update."""
+def episodes(world: LayeredMDP, name: str, options: dict[str, object], count: int) -> np.ndarray:
+    """Seconds of processor time of each update, and of a planning pass after it: in turns, on a machine with others."""
     adversary = make_adversary("stochastic", world, count)
     learner, rng, times = make_learner(name, world.model, 1000, **options), np.random.default_rng(0), []
+    layers, policy, table = world.layers, np.empty(world.layers.n_pairs), adversary.flat_losses(0)
     for k in range(count):
         losses = world.layers.split(adversary.flat_losses(k))
         episode = play(world, learner.policy, losses, rng, index=k)
         start = time.process_time()
         learner.update(episode)
-        times.append(time.process_time() - start)
-    return times
+        middle = time.process_time()
+        occupancy.greedy(layers, world.rows, table, policy)
+        times.append((middle - start, time.process_time() - middle))
+    return np.array(times)
 
 
-def one_learner(title: str, side: int, count: int = 12) -> dict[str, float]:
+def one_learner(title: str, side: int, count: int = 18) -> dict[str, float]:
     """In a process of its own: passes per episode (median of the last ones), and the peak of memory in GiB."""
     name, options, _ = LEARNERS[title]
     episodes(city(20, 4), name, options, 3)  # compile first
     start = time.process_time()
     world = city(side)
     built = time.process_time() - start
-    unit = planning_pass(world)
-    times = episodes(world, name, options, count)[count // 3 :]
-    unit = min(unit, planning_pass(world))
+    update, unit = np.median(episodes(world, name, options, count)[count // 3 :], axis=0)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    return {"passes": float(np.median(times)) / unit, "GiB": peak, "build": built / unit, "pass": unit}
+    return {"passes": update / unit, "GiB": peak, "build": built / unit, "pass": unit}
 
 
 def in_a_process(title: str, side: int) -> dict[str, float]:
@@ -135,7 +136,7 @@ def growth() -> None:
         row = [planning_pass(world, 25)]
         for title in chosen:
             name, options, _ = LEARNERS[title]
-            row.append(float(np.median(episodes(world, name, options, 24)[8:])))
+            row.append(float(np.median(episodes(world, name, options, 24)[8:, 0])))
         print(f"  {world.n_states:>7} states", *(f"{1e9 * seconds / entries:8.1f}" for seconds in row), flush=True)
 
 

@@ -124,7 +124,7 @@ def all_possible_kernels(world):
     return first
 
 
-@pytest.mark.parametrize("world", ["grid", "random-mixture", "queue"])
+@pytest.mark.parametrize("world", ["grid", "random-mixture"])
 @pytest.mark.parametrize("name", [name for name in learners.names() if name != "exp3-policies"])
 def test_learners_play_alike(name, world, monkeypatch):
     if name in COUNTING and world != "random-mixture":
