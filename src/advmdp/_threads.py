@@ -10,8 +10,8 @@ from typing import Any
 from advmdp._checks import integer
 from advmdp.errors import InvalidSpecError
 
-#: Pieces with less than so many entries take no longer than to hand them over.
-LEAST_WORK = 40_000
+#: Pieces of less than so many pairs take hardly longer than to hand them over.
+LEAST_WORK = 15_000
 
 
 class _Helpers:

@@ -183,7 +183,7 @@ LARGE_LAYER = 20_000
 
 def greedy(layers: Layers, rows: Rows, losses: FloatArray, policy: FloatArray) -> float:
     """The best policy for flat losses, into its place, and its value."""
-    if not worth_threads(layers.n_pairs) or (rows.places[:, 1] < 0).all():
+    if not worth_threads(max(layers.sizes) * layers.n_actions) or (rows.places[:, 1] < 0).all():
         return float(backward_greedy(rows, layers.size_array, layers.n_actions, losses, policy))
     value = np.zeros(1)
     for h in range(layers.horizon - 1, -1, -1):
