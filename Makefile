@@ -28,11 +28,8 @@ run: $(RUN_READY) ## compare the learners on the default problem (advmdp compare
 test: $(DEV_READY) ## quick tests and a fixed sample of the slow ones
 	@$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --slow-sample=$(SLOW_SAMPLE)
 
-# Results of a run in pieces: call pytest yourself with --junitxml and this suite name, then tests.result_table.
-test-full: $(DEV_READY) ## every test; writes docs/test-results.md
-	@status=0; $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --junitxml=.test-results.xml \
-		-o junit_suite_name="$$(git rev-parse --short HEAD)" || status=$$?; \
-	$(BIN)/python -m tests.result_table docs/test-results.md .test-results.xml && exit $$status
+test-full: $(DEV_READY) ## every test at one commit; goes on where it was interrupted; writes docs/test-results.md
+	@$(BIN)/python -m tests.full docs/test-results.md --jobs $(JOBS)
 
 lint: $(DEV_READY) ## style, format, types and the direction of imports
 	@$(BIN)/ruff check .
@@ -71,7 +68,7 @@ lock: $(DEV_READY) ## pin the dependencies of pyproject.toml again
 
 clean: ## remove the environment and everything that was generated
 	@rm -rf $(VENV) site dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis \
-		.import_linter_cache .benchmarks .test-results.xml
+		.import_linter_cache .benchmarks .test-results
 	@find src tests benchmarks studies examples -type d -name __pycache__ -prune -exec rm -rf {} +
 
 $(BIN)/python:

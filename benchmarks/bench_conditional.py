@@ -2,7 +2,7 @@
 
     python -m benchmarks.bench_conditional
 
-*Known kernels*: the compiled pass of `conditional_step` against `occupancy.backward_greedy`, the compiled pass of
+*Known kernels*: the compiled pass of `conditional_step` against `occupancy.greedy`, the compiled pass of
 `best_policy`; `call` is the whole of `conditional_step`, Python included, in units of the same pass.  *Sets*: those of
 `vlsuob-reps-tight` after some episodes, the ellipsoids as they are, without the simplex, and the boxes around them.
 The pairs step is that of a learner, from its own last step with its warm start; the conditional one starts from the
@@ -65,7 +65,7 @@ def known(world) -> dict[str, float]:
     shape = confidence_set.size_array, layers.n_actions
     return medians(
         {
-            "plan": lambda: occupancy.backward_greedy(rows, *shape, cost, policy),
+            "plan": lambda: occupancy.greedy(layers, rows, cost, policy),
             "pass": lambda: conditional.soft_backward_known(
                 confidence_set.rows.values,
                 confidence_set.rows.places,
@@ -92,7 +92,7 @@ def sets_of(world) -> tuple[dict[str, ConfidenceSet], np.ndarray, np.ndarray, fl
     if plain.smallest_radius_multiple() <= 1.0:
         found["ellipsoid"] = plain
     loss = np.concatenate([table.ravel() for table in learner.loss_estimate])
-    return found, learner._log_q, loss, learner.step_size
+    return found, learner.last_step.flat.log_q, loss, learner.step_size
 
 
 def against_pairs(confidence_set: ConfidenceSet, log_q: np.ndarray, loss: np.ndarray, eta: float) -> dict[str, float]:

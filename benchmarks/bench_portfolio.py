@@ -98,7 +98,7 @@ class Mixture(Portfolio):
         layers, kernel = self._layers, state.kernel.kernel
         own = np.empty((len(state.policies) - 1, layers.n_pairs))
         for q, policy in zip(own, state.policies[1:], strict=True):
-            forward(*kernel, layers.size_array, layers.n_actions, policy, q)
+            forward(tuple(kernel), layers.size_array, layers.n_actions, policy, q)
         q = state.meta.weights @ own
         rows = q.reshape(-1, layers.n_actions)
         mass = rows.sum(axis=1, keepdims=True)
@@ -142,7 +142,7 @@ class Experts:
         layers, state, own = self.world.layers, learner._now.state, np.empty_like(q)
         values = []
         for policy in state.policies:
-            forward(*self.world.rows, layers.size_array, layers.n_actions, policy, own)
+            forward(tuple(self.world.rows), layers.size_array, layers.n_actions, policy, own)
             values.append(own @ losses)
         values = np.array(values)
         meta = state.meta

@@ -1,6 +1,7 @@
 """The figures and tables of the worked cases in docs/guides, from the code that is printed there.
 
-    python examples/guide_figures.py docs/guides
+    python examples/guide_figures.py docs/guides            # 1500 episodes, 5 seeds
+    python examples/guide_figures.py elsewhere 1500 10
 
 The pages are the only place where the cases are written down: their blocks are executed here, and what they define is
 then run for longer, for several seeds, and beside the alternatives that an engineer has.
@@ -310,5 +311,5 @@ def main(folder: str, length: int = 1500, seeds: int = 5) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    for title, text in main(*sys.argv[1:]).items():
+    for title, text in main(sys.argv[1], *map(int, sys.argv[2:])).items():
         print(f"{title}\n\n{text}\n")

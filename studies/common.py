@@ -148,6 +148,8 @@ def analyse(name: str, runs: Path | None, docs: Path = DOCS) -> list[Finding]:
     study = module(name)
     if runs is not None:
         table: pd.DataFrame = study.tabulate(load_frames(name, runs))
+        if not all((runs / spec).exists() for spec in study.SPECS) and (docs / "tables" / f"{name}.csv").exists():
+            table = with_earlier(read_table(name, docs), table)
         (docs / "tables").mkdir(parents=True, exist_ok=True)
         text = table.to_csv(index=False, lineterminator="\n", float_format=DIGITS)
         storage.replace(docs / "tables" / f"{name}.csv", text.encode())
@@ -158,6 +160,15 @@ def analyse(name: str, runs: Path | None, docs: Path = DOCS) -> list[Finding]:
     (docs / "figures").mkdir(parents=True, exist_ok=True)
     storage.replace(docs / "figures" / f"{name}.svg", svg(study.draw(read_table(name, docs))))
     return found
+
+
+def with_earlier(earlier: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of a table, and before them those of an earlier one with other learners or another length: the runs of
+    a spec may be elsewhere."""
+    keys = [key for key in ("learner", "episode") if key in table]
+    new = set(table[keys].itertuples(index=False, name=None))
+    kept = [row not in new for row in earlier[keys].itertuples(index=False, name=None)]
+    return pd.concat([earlier[kept], table], ignore_index=True)
 
 
 def read_table(name: str, docs: Path = DOCS) -> pd.DataFrame:

@@ -1,9 +1,7 @@
-"""Writes docs/test-results.md from the JUnit files of one run of the tests, or of several pieces of one.
+"""The page docs/test-results.md from the JUnit files of a run of all tests (:mod:`tests.full`).
 
-    python -m tests.result_table docs/test-results.md results.xml [more.xml ...]
-
-Each file has the commit at which it was made for the name of its suite (see ``make test-full``).  Where a test is in
-several files the newest counts.  What is collected now and in none of them is listed as not run.
+Each file has the commit at which it was made for the name of its suite.  Where a test is in several files the newest
+counts.  What is collected now and in none of them is listed as not run.
 """
 
 from __future__ import annotations
@@ -97,11 +95,10 @@ def table(pieces: Sequence[Piece], collected: Collection[str]) -> str:
     lines = [
         "# Test results",
         "",
-        "Written by `make test-full` (every test, the slow ones included), or by `python -m tests.result_table` from",
-        "pieces of such a run, where the newest result of a test counts.",
+        "Written by `make test-full`: every test, the slow ones included, file by file.",
         f"Python {platform.python_version()} on {sys.platform} {platform.machine()}, {versions}.",
         "",
-        f"Pieces: {len(pieces)}, from {pieces[0].started} to {pieces[-1].started}, at {commits}.",
+        f"Files: {len(pieces)}, from {pieces[0].started} to {pieces[-1].started}, at {commits}.",
         "",
         f"| Folder | {' | '.join(shown)} | not run | seconds |",
         f"|---|{'--:|' * (len(shown) + 2)}",
@@ -127,9 +124,3 @@ def collect() -> set[str]:
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "--no-header", "-p", "no:cacheprovider"]
     listing = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return {dotted(line) for line in listing.splitlines() if "::" in line}
-
-
-if __name__ == "__main__":
-    target, *files = map(Path, sys.argv[1:])
-    target.write_text(table([Piece.read(path) for path in files], collect()), encoding="utf-8")
-    print(f"results written to {target}")

@@ -793,3 +793,10 @@ def test_learners_that_estimate_nothing_have_less_to_say():
     told = agent.explain()
     assert told.weights is told.trust is told.expected_cost is told.misspecification is told.guard_active is None
     assert str(told) == "3 episodes learned from"
+
+
+def test_a_baseline_that_a_learner_has_no_use_for_is_refused():
+    process = advmdp.Process(0, lambda step, state: ["a", "b"], [lambda step, state, action: {state: 1.0}], 2, (0, 1))
+    with pytest.raises(advmdp.InvalidSpecError, match="'uniform' has no use for a baseline"):
+        advmdp.Agent(process, "uniform", baseline=lambda step, state: "a")
+    assert advmdp.Agent(process, "uniform", baseline=lambda step, state: "a", slack=0.1).slack == 0.1

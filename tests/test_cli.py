@@ -5,11 +5,15 @@ from __future__ import annotations
 import io
 import os
 import signal
+import subprocess
+import sys
 import threading
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from rich.console import Console
+from scipy import stats
 from typer.testing import CliRunner
 
 from advmdp.cli import app
@@ -41,11 +45,53 @@ def spec_file(tmp_path):
 def test_compare_prints_a_table_and_writes_a_report(tmp_path):
     result = invoke("compare", *SMALL, "--seeds", "2", "--out", str(tmp_path / "out"))
     assert result.exit_code == 0, result.output
-    for name in ("grid / switching", "uniform", "uob-reps", "mean of 2 seeds", "report:"):
+    for name in ("grid / switching", "grid / misleading", "uniform", "uob-reps", "30 episodes, 2 seeds", "report:"):
         assert name in result.output
     frame = load(tmp_path / "out")
     assert set(frame["learner"]) == {"uniform", "uob-reps"}
     assert frame.groupby("cell")["episode"].max().eq(30).all()
+
+
+def test_compare_says_first_who_lost_least_and_lists_the_best_first(tmp_path):
+    arguments = ("--worlds", "bow-tie", "--adversaries", "stochastic", "--learners", "uniform,o-reps-bandit,ftl")
+    result = invoke(
+        "compare",
+        *arguments,
+        "--episodes",
+        "200",
+        "--seeds",
+        "3",
+        "--workers",
+        "0",
+        "--quiet",
+        "--out",
+        str(tmp_path / "o"),
+    )
+    frame = load(tmp_path / "o")
+    last = frame[frame["episode"] == 200]
+    losses = last.assign(mean=last["cumulative_loss"] / 200).pivot(index="seed", columns="learner", values="mean")
+    best, second, third = losses.mean().sort_values().index
+    text = " ".join(result.output.split())
+    assert text.startswith(f"bow-tie / stochastic: {best} lost least, {losses[best].mean():.3f} per episode: ")
+    gap = losses[second] - losses[best]
+    half = stats.t.ppf(0.975, 2) * gap.std(ddof=1) / np.sqrt(3)
+    tie = "no tie (95%, this pair alone)" if gap.mean() > half else "which may be a tie"
+    assert f"{gap.mean():.3f} ± {half:.3f} less than {second}, {tie}." in text
+    rows = [line.replace("*", "").split("│") for line in result.output.splitlines() if line.startswith("│   ")]
+    assert [row[1].strip() for row in rows] == [best, second, third]
+    regrets = last[last["learner"] == third]["regret"] / 200
+    half = stats.t.ppf(0.975, 2) * regrets.std(ddof=1) / np.sqrt(3)
+    assert rows[2][2].strip() == f"{losses[third].mean():.3f}"
+    assert rows[2][3].strip() == f"{regrets.mean():z.3f} ± {half:.3f}"
+    assert float(rows[2][4]) > 0.0
+    assert "ftl *" in result.output
+    assert "uniform *" not in result.output
+
+
+def test_compare_with_one_seed_does_not_pretend_to_know_how_sure_it_is(tmp_path):
+    result = invoke("compare", *SMALL, "--adversaries", "switching", "--seeds", "1", "--out", str(tmp_path / "out"))
+    assert "one seed, so nobody knows how sure that is" in " ".join(result.output.split())
+    assert "tie" not in result.output.split("report:")[0].replace("title", "")
 
 
 def test_compare_again_computes_only_what_is_missing(tmp_path, monkeypatch):
@@ -84,7 +130,7 @@ def test_bad_usage_is_explained_with_exit_code_two(tmp_path, arguments, message)
 
 
 def test_a_name_given_twice_counts_once(tmp_path):
-    twice = ("--worlds", "grid,grid", "--learners", "uniform,uniform", "--seeds", "1")
+    twice = ("--worlds", "grid,grid", "--adversaries", "fixed,fixed", "--learners", "uniform,uniform", "--seeds", "1")
     invoke("compare", *SMALL, *twice, "--out", str(tmp_path / "out"))
     assert load(tmp_path / "out")["cell"].nunique() == 1
 
@@ -231,6 +277,23 @@ def test_help_of_compare_names_its_defaults():
     text = " ".join(invoke("compare", "--help").output.split())
     for name in (*WORLDS, *ADVERSARIES, *LEARNERS):
         assert name in text
+
+
+@pytest.mark.parametrize(
+    ("typed", "completed"), [("advmdp re", "resume report"), ("advmdp compare --lea", "--learners")]
+)
+def test_a_shell_can_complete_commands_and_options(typed, completed):
+    words = {"COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" ")), "_ADVMDP_COMPLETE": "complete_bash"}
+    command = [sys.executable, "-m", "advmdp"]
+    done = subprocess.run(command, env={**os.environ, **words}, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == completed.split(), done.stderr
+
+
+def test_the_script_for_a_shell_is_printed(monkeypatch):
+    monkeypatch.setattr("shellingham.detect_shell", lambda: ("bash", "/bin/bash"))
+    result = CliRunner().invoke(app, ["--show-completion"], prog_name="advmdp")
+    assert result.exit_code == 0
+    assert "complete -o default -F _advmdp_completion advmdp" in result.output
 
 
 def test_version():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import gymnasium
 import numpy as np
 import pytest
@@ -28,8 +31,12 @@ def test_the_names_are_gymnasiums(tmp_path):
     assert gymnasium.make("advmdp/File-v0", path=tmp_path / "grid.npz").observation_space.n == 36
 
 
-def test_gymnasium_can_import_us_by_itself():
-    assert gymnasium.make("advmdp.envs:advmdp/Grid-v0", height=2, width=2).observation_space.n == 4
+def test_gymnasium_imports_us_by_itself_in_a_fresh_process():
+    code = """import sys, gymnasium
+assert not any(name.startswith("advmdp") for name in sys.modules)  # gymnasium imports nobody on suspicion
+print(gymnasium.make("advmdp.envs:advmdp/Grid-v0", height=2, width=2).observation_space.n)"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == "4\n", done.stderr
 
 
 def test_options_reach_the_world_and_the_adversary():

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import subprocess
 import sys
+import tarfile
 import tomllib
 import zipfile
+from importlib.metadata import Distribution
 from pathlib import Path
 
 import pytest
+import yaml
+
+import advmdp
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = sorted((ROOT / "src" / "advmdp").rglob("*.py"))
@@ -73,21 +79,72 @@ def test_every_declared_dependency_is_argued() -> None:
     assert argued == declared
 
 
-def test_wheel_ships_the_package_and_its_types(tmp_path: Path) -> None:
-    build = subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", tmp_path],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
+def built(target: str, source: Path, folder: Path) -> Path:
+    """The wheel or the source archive of a tree, built as a release is."""
+    command = [sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", folder]
+    build = subprocess.run(command, cwd=source, capture_output=True, text=True)
     assert build.returncode == 0, build.stdout + build.stderr
-    (wheel,) = tmp_path.glob("*.whl")
+    (archive,) = folder.glob("*.whl" if target == "wheel" else "*.tar.gz")
+    return archive
+
+
+def members(wheel: Path) -> dict[str, bytes]:
     with zipfile.ZipFile(wheel) as archive:
-        shipped = {name for name in archive.namelist() if ".dist-info/" not in name}
+        return {name: archive.read(name) for name in archive.namelist() if ".dist-info/" not in name}
+
+
+def test_wheel_ships_the_package_and_its_types(tmp_path: Path) -> None:
+    shipped = members(built("wheel", ROOT, tmp_path)).keys()
     assert "advmdp/py.typed" in shipped
-    assert {str(path.relative_to(ROOT / "src")) for path in SOURCES} <= shipped
+    assert {path.relative_to(ROOT / "src").as_posix() for path in SOURCES} <= shipped
     strays = {name for name in shipped if not name.startswith("advmdp/") or name.endswith((".nbi", ".nbc", ".pyc"))}
     assert not strays, "only the package belongs into the wheel, without caches"
+
+
+#: Interpreted, as kernels that are compiled into a new folder take a minute.
+SMOKE = """import os, sys, advmdp
+assert advmdp.__file__.startswith(os.environ["PYTHONPATH"]), advmdp.__file__
+world = advmdp.make_world("grid", height=2, width=2)
+losses = advmdp.make_adversary("switching", world, 5)
+print(len(advmdp.run(world, advmdp.make_learner("ftl", world, 5), losses, 5).frame))"""
+
+
+def test_what_is_built_from_the_source_archive_can_be_installed_and_runs(tmp_path: Path) -> None:
+    with tarfile.open(built("sdist", ROOT, tmp_path)) as archive:
+        names = archive.getnames()
+        archive.extractall(tmp_path, filter="data")
+    (unpacked,) = (path for path in tmp_path.iterdir() if path.is_dir())
+    for needed in ("pyproject.toml", "LICENSE", "README.md", "Makefile", "requirements.lock", "tests/conftest.py"):
+        assert f"{unpacked.name}/{needed}" in names
+    wheel = built("wheel", unpacked, tmp_path / "from-archive")
+    assert members(wheel) == members(built("wheel", ROOT, tmp_path / "from-tree"))
+    installed = tmp_path / "installed"
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-deps", "--no-index"]
+    subprocess.run([*pip, "--target", installed, wheel], check=True, capture_output=True)
+    assert "advmdp" in {point.name for point in Distribution.at(*installed.glob("*.dist-info")).entry_points}
+    environment = {**os.environ, "PYTHONPATH": str(installed), "NUMBA_DISABLE_JIT": "1"}
+    for command, answer in ((["-c", SMOKE], "5\n"), (["-m", "advmdp", "--version"], f"advmdp {advmdp.__version__}\n")):
+        options = {"cwd": tmp_path, "env": environment, "capture_output": True, "text": True}
+        done = subprocess.run([sys.executable, *command], check=False, **options)
+        assert done.stdout == answer, done.stderr
+
+
+def test_the_workflow_of_a_forge_has_the_commands_of_the_readme_and_every_python_that_is_promised() -> None:
+    text = (ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8")
+    assert "://" not in text, "like the lock files, it names no address"
+    commands, smoke = yaml.safe_load(text)["jobs"].values()
+    run = [step["run"] for step in commands["steps"] if "run" in step]
+    readme = (ROOT / "README.md").read_text(encoding="utf-8").split("## Two commands")[1]
+    assert run == re.findall(r"^\$ (make \w+)", readme, flags=re.MULTILINE)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    promised = re.findall(r":: Python :: (3\.\d+)", "\n".join(project["classifiers"]))
+    matrix = smoke["strategy"]["matrix"]
+    assert matrix["python"] == promised
+    assert project["requires-python"] == f">={promised[0]}"
+    assert [system.split("-")[0] for system in matrix["system"]] == ["ubuntu", "macos", "windows"]
+    for step in smoke["steps"]:
+        for word in step.get("run", "").split():
+            assert "/" not in word or (ROOT / word).is_file()
 
 
 # Modules that execute code while they read data.

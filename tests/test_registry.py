@@ -90,7 +90,7 @@ def test_a_user_registers_by_entry_point(monkeypatch):
 def test_the_registries_hold_what_the_issue_promises():
     practical = "random-mixture grid frozen-lake river-swim routing inventory pricing queue"
     assert set(f"{practical} hard bow-tie file".split()) <= set(worlds.names())
-    oblivious = "fixed stochastic switching drifting random-walk corrupted from-array from-file"
+    oblivious = "fixed stochastic switching drifting random-walk corrupted misleading from-array from-file"
     assert set(f"{oblivious} adaptive natural-losses".split()) <= set(adversaries.names())
     assert {"uniform", "hindsight", "ftl"} <= set(learners.names())
 

@@ -25,6 +25,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "drifting": {"period": 120},
     "random-walk": {},
     "corrupted": {"fraction": 0.1},
+    "misleading": {"trap": 60},
     "adaptive": {"memory": 30},
     "natural-losses": {},
 }

@@ -24,8 +24,9 @@ EPISODES, SEEDS = 2000, 3
 #: Learner -> what the figure calls it.
 LEARNERS = {
     "uniform": "uniform",
-    "vlsuob-reps-tight": "vlsuob-reps-tight",
     "o-reps-bandit": "o-reps-bandit (knows the failure rates)",
+    "planner": "planner",
+    "portfolio": "portfolio",
 }
 #: Links out of the source, whose delays are drawn.
 SHOWN = 3
@@ -44,7 +45,7 @@ def play() -> dict[str, Any]:
             result = advmdp.run(world, learner, adversary, EPISODES, seed=seed, progress=False)
             for k, regret in zip(result.frame["episode"], result.regret, strict=True):
                 rows.append({"learner": name, "seed": seed, "episode": int(k), "regret": round(float(regret), 2)})
-            if seed == 0 and name == "vlsuob-reps-tight":
+            if seed == 0 and name == "portfolio":
                 policy = [np.round(table, 4).tolist() for table in learner.policy]
     adversary = advmdp.make_adversary("natural-losses", world, EPISODES, seed=0)
     rng = np.random.default_rng(0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -16,6 +15,7 @@ from numba.core.compiler import CompilerBase, DefaultPassBuilder, Flags
 from numba.core.compiler_machinery import PassManager
 
 from advmdp._interpreted import INTERPRETED, without_overlap
+from advmdp._log import say
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -194,11 +194,7 @@ class _Announcer(event.Listener):
         compiled = getattr(event.data.get("dispatcher"), "py_func", None)
         if not self.announced and str(getattr(compiled, "__module__", "")).startswith("advmdp"):
             self.announced = True
-            print(
-                "advmdp: compiling numerical kernels (once; the result is cached) ...",
-                file=sys.stderr,
-                flush=True,
-            )
+            say("compiling numerical kernels (once; the result is cached) ...")
 
     def on_end(self, event: Any) -> None:
         """Nothing to say: the caller sees its result."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
 
+from advmdp._log import say
 from advmdp.adversaries import make_adversary
 from advmdp.episodes import Episode, play
 from advmdp.layered import LayeredMDP, LinearMixtureMDP, LinearMixtureModel, TabularModel
@@ -24,7 +24,7 @@ def warm_up(*names: str) -> None:
     """Compile what the named learners need, so that no later update waits for it; the result is cached on the disk.
 
     Each of them plays a few episodes on tiny worlds, with mixtures of all kinds and, if it can do without, no mixture.
-    Call it where a program starts, or once while a container is built.  A line per learner goes to stderr.
+    Call it where a program starts, or once while a container is built.  A line per learner is logged under ``advmdp``.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ def warm_up(*names: str) -> None:
     chosen = names or LEARNERS
     classes = {name: learners.get(name) for name in chosen}  # an unknown name is refused before any work
     for number, (name, entry) in enumerate(classes.items()):
-        print(f"advmdp: warming up {name} ({number + 1} of {len(classes)})", file=sys.stderr, flush=True)
+        say(f"warming up {name} ({number + 1} of {len(classes)})")
         for world, problem in _problems(entry):
             _play(name, world, problem)
 

@@ -23,7 +23,7 @@ from rich.text import Text
 
 from advmdp import __version__
 from advmdp.errors import CorruptCheckpointError, InvalidMDPError, InvalidSpecError, StoreBusyError
-from advmdp.experiments.defaults import ADVERSARIES, CHECKPOINT_EVERY, EPISODES, LEARNERS, REFERENCES, SEEDS, WORLDS
+from advmdp.experiments.defaults import ADVERSARIES, CHECKPOINT_EVERY, EPISODES, LEARNERS, MEASURES, SEEDS, WORLDS
 from advmdp.registry import Registry, adversaries, import_modules, learners, natural_losses, worlds
 
 # What runs experiments, or needs pandas, is imported by the commands that use it: `--help` should not wait for it.
@@ -35,7 +35,6 @@ QUICK_EPISODES, QUICK_SEEDS = 100, 2
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode="markdown",
 )
 
@@ -114,11 +113,11 @@ FormatOption = Annotated[
 @app.command("compare")
 def compare_command(
     worlds_option: Annotated[
-        str, typer.Option("--worlds", metavar="NAMES", show_default=False, help="Separated by commas.")
-    ] = ",".join(WORLDS),
+        str | None, typer.Option("--worlds", metavar="NAMES", show_default=False, help="Separated by commas.")
+    ] = None,
     adversaries_option: Annotated[
-        str, typer.Option("--adversaries", metavar="NAMES", show_default=False, help="Separated by commas.")
-    ] = ",".join(ADVERSARIES),
+        str | None, typer.Option("--adversaries", metavar="NAMES", show_default=False, help="Separated by commas.")
+    ] = None,
     learners_option: Annotated[
         str, typer.Option("--learners", metavar="NAMES", show_default=False, help="Separated by commas.")
     ] = ",".join(LEARNERS),
@@ -148,15 +147,17 @@ def compare_command(
 ) -> None:
     """Compare learners on worlds against the same losses: a table, a report, and the data.
 
-    Prints regret against the best fixed policy in hindsight, with 95% intervals over seeds, and as ratios to `uniform`
-    and to `o-reps-bandit`, which knows the transition. The last line is the path of report.html.
+    Prints who lost least and whether that may be a tie; then, best first, the loss of each learner per episode, its
+    regret against the best fixed policy in hindsight with 95% intervals over seeds, and what an episode costs. The last
+    line is the path of report.html.
 
     Within a seed all learners meet the same losses and luck. Run again, it computes only what is missing; with more
     seeds, only those. Ctrl-C writes checkpoints. Exit code 1 if cells failed.
 
     By default:
 
-    - worlds random-mixture, frozen-lake and routing, with losses that are `switching`;
+    - `queue` with losses that are `drifting`, `random-mixture` with `switching`, `routing` with `misleading` ones, made
+      against planners (if you name worlds or adversaries, every world meets every adversary);
     - learners portfolio (recommended), planner (what people do instead), vlsuob-reps, vlsuob-reps-tight, lsuob-reps,
       uob-reps, o-reps-bandit and uniform.
 
@@ -167,20 +168,23 @@ def compare_command(
 
     episodes = episodes or (QUICK_EPISODES if quick else EPISODES)
     seeds = seeds or (QUICK_SEEDS if quick else SEEDS)
-    names = [_names(text) for text in (worlds_option, adversaries_option, learners_option)]
+    where, losses = (None if text is None else _names(text) for text in (worlds_option, adversaries_option))
+    who = _names(learners_option)
     with _errors_explained():
         import_modules(modules or ())
-        spec = comparison_spec(*names, episodes=episodes, seeds=seeds)
+        spec = comparison_spec(where, losses, who, episodes=episodes, seeds=seeds)
     if out is None:
-        default = [list(WORLDS), list(ADVERSARIES), list(LEARNERS)]
-        # More seeds continue an experiment; anything else is another one.
-        other = hashlib.sha256(repr(names).encode()).hexdigest()[:6]
-        out = Path("runs") / f"compare-K{episodes}{'' if names == default else '-' + other}"
+        # More seeds continue an experiment; anything else, also other defaults, is another one.
+        chosen = (where, losses, who, WORLDS, ADVERSARIES, MEASURES)
+        out = Path("runs") / f"compare-K{episodes}-{hashlib.sha256(repr(chosen).encode()).hexdigest()[:6]}"
     with _errors_explained():
         outcome = run_spec(spec, out, **_settings(engine, workers, address, checkpoint_every, quiet))
         store = Store(out)
         if any(map(store.is_done, store.cells())):
-            Console().print(_comparison_table(Comparison.of(store), episodes))
+            result, console = Comparison.of(store), Console()
+            for sentence in result.verdicts():
+                console.print(f"{sentence}.", markup=False, highlight=False)
+            console.print(_comparison_table(result, episodes))
     _end(outcome)
 
 
@@ -223,6 +227,7 @@ def run_command(
     with _errors_explained():
         import_modules(modules or ())
         spec = Spec.read(spec_path).small() if small else Spec.read(spec_path)
+        spec = spec.importing(modules or ())
         if dry_run:
             spec.check()
             _print_plan(spec, out, workers)
@@ -536,36 +541,28 @@ def _options(registry: Registry[Any], name: str) -> str:
 
 
 def _comparison_table(result: Comparison, episodes: int) -> Table:
-    rows = result.table().to_dict("records")
-    seeds = sorted({row["seeds"] for row in rows})
-    shown = f"mean of {'-'.join(map(str, seeds))} seeds and 95% Student-t interval" if seeds != [1] else "one seed"
+    rows = result.table()
+    seeds = "-".join(str(count) for count in sorted(set(rows["seeds"])))
     table = Table(
-        title=f"regret after {episodes:,} episodes, {shown}",
+        title=f"per episode: means over {episodes:,} episodes, {seeds} seed{'' if seeds == '1' else 's'}",
         title_justify="left",
-        caption="/ uniform: divided by its regret. / known: by that of o-reps-bandit, which knows the transition.",
+        caption="regret: loss minus that of the best fixed policy in hindsight, ± half a 95% Student-t interval over "
+        "seeds. ms: of a processor. * is told the transition.",
         caption_justify="left",
     )
-    table.add_column("world / adversary", no_wrap=True)
-    for column in ("regret", "/ uniform", "/ known", "episodes/s"):
+    table.add_column("world / losses", no_wrap=True)
+    for column in ("loss", "regret", "ms"):
         table.add_column(column, justify="right", no_wrap=True)
-    previous = ""
-    for row in rows:
-        problem = f"{row['world']} / {row['adversary']}"
-        if problem != previous:
-            table.add_section()
-            table.add_row(f"[bold]{escape(problem)}[/]")
-        interval = "" if math.isnan(row["half_width"]) else f" ± {row['half_width']:,.0f}"
-        ratios = [row[f"ratio_to_{name}"] for name in REFERENCES]
-        table.add_row(
-            f"  {escape(row['learner'])}",
-            f"{_tidy(row['regret']):,.0f}{interval}",
-            *("" if math.isnan(ratio) else f"{_tidy(ratio):.2f}" for ratio in ratios),
-            f"{row['episodes_per_second']:,.0f}",
-        )
-        previous = problem
+    for problem, group in rows.groupby(["world", "adversary"], sort=False):
+        table.add_section()
+        table.add_row(f"[bold]{escape(' / '.join(map(str, problem)))}[/]")
+        for row in group.sort_values("loss_per_episode", kind="stable").to_dict("records"):
+            told = getattr(learners.get(row["learner"]), "transition", "") == "known"
+            half = row["half_width"] / row["episodes"]
+            table.add_row(
+                f"  {escape(row['learner'])}{' *' if told else ''}",
+                f"{row['loss_per_episode']:.3f}",
+                f"{row['regret'] / row['episodes']:z.3f}" + ("" if math.isnan(half) else f" ± {half:.3f}"),
+                f"{row['milliseconds']:.2f}",
+            )
     return table
-
-
-def _tidy(value: float) -> float:
-    """Rounding errors below what is printed become a plain zero, not a negative one."""
-    return value if abs(value) > 1e-6 else 0.0

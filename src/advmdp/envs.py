@@ -1,6 +1,7 @@
 """Our worlds as Gymnasium environments, so that any agent written for Gymnasium can play them.
 
 Importing this module registers every world: ``gymnasium.make("advmdp/Grid-v0")``, ``"advmdp/FrozenLake-v0"`` and so on.
+Gymnasium 1.0 removed registration by entry points: ``gymnasium.make("advmdp.envs:advmdp/Grid-v0")`` imports by itself.
 """
 
 from __future__ import annotations

@@ -13,13 +13,13 @@ from advmdp._checks import float_array
 from advmdp._compiled import kernel
 from advmdp.errors import InvalidEpisodeError, InvalidMDPError
 from advmdp.layered import FloatArray, IntArray, LayeredMDP, Layers, Rows
-from advmdp.layered.rows import entry_of, next_state, row_begin, row_end
+from advmdp.layered.rows import RowParts, entry_of, next_state, row_begin, row_end
 from advmdp.occupancy import check_policy
 
 #: Stands for the ``possible_rows`` of a model that rules nothing out.
-_ALL_POSSIBLE = Rows(
+_ALL_POSSIBLE: RowParts = (
     np.empty((0, 3), dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32), np.empty(0, np.bool_)
-)
+)  # fmt: skip
 #: Stands for the mask of a shape whose actions are all available.
 _ALL_AVAILABLE = np.empty(0, dtype=np.bool_)
 for _empty in (*_ALL_POSSIBLE, _ALL_AVAILABLE):
@@ -101,7 +101,7 @@ class CheckedEpisode(NamedTuple):
         return state if self.played is None else self.played
 
     def seen(self, layers: Layers) -> tuple[IntArray, FloatArray]:
-        """All pairs whose losses were told, flat, and these losses; NaN where one of the visited ones was not."""
+        """All pairs whose losses were told, flat, and these losses; NaN for visited pairs whose loss was not seen."""
         if self.loss_table is not None:
             return np.arange(self.loss_table.size), self.loss_table
         if self.action_losses is None:
@@ -147,7 +147,7 @@ def check_episode(
     problem = index_pairs(
         states, actions, losses, layers.size_array, layers.pair_offsets, layers.n_actions,
         _ALL_AVAILABLE if layers.available is None else layers.available, pairs,
-        _ALL_POSSIBLE if possible is None else possible,
+        _ALL_POSSIBLE if possible is None else tuple(possible),
     )  # fmt: skip
     if problem >= 0:
         h, kind = divmod(int(problem), 5)
@@ -278,7 +278,7 @@ def play(
     actions = np.empty(layers.horizon, dtype=np.int64)
     observed = np.empty(layers.horizon)
     simulate(
-        mdp.rows,
+        tuple(mdp.rows),
         layers.size_array,
         layers.n_actions,
         flat_policy,
@@ -339,13 +339,14 @@ def index_pairs(
     n_actions: int,
     available: NDArray[np.bool_],
     pairs: IntArray,
-    possible: Rows,
+    possible_parts: RowParts,
 ) -> int:
     """Flat indices of the visited pairs; of the first error 5 h + (0 state, 1 action, 2 loss, 3 transition, 4 mask).
 
-    Without one, -1 if all losses were seen and -2 if some are NaN.  An empty ``available`` or ``possible`` rules
+    Without one, -1 if all losses were seen and -2 if some are NaN.  Empty ``available`` or ``possible_parts`` rule
     nothing out, and the last transition always leads to the end.
     """
+    possible = Rows(possible_parts[0], possible_parts[1], possible_parts[2], possible_parts[3])
     sound = -1
     for h in range(states.size):
         if not 0 <= states[h] < sizes[h]:
@@ -387,7 +388,7 @@ def draw(weights: FloatArray, start: int, count: int, uniform: float) -> int:
 
 @kernel
 def simulate(
-    rows: Rows,
+    parts: RowParts,
     sizes: IntArray,
     n_actions: int,
     policy: FloatArray,
@@ -398,6 +399,7 @@ def simulate(
     observed: FloatArray,
 ) -> float:
     """a_h ~ pi(. | s_h),  s_{h+1} ~ P_h(. | s_h, a_h), with the losses met on the way; their sum is returned."""
+    rows = Rows(parts[0], parts[1], parts[2], parts[3])
     total = 0.0
     state = 0
     here = 0

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from advmdp._checks import float_array
 from advmdp._compiled import allocating_kernel, kernel
-from advmdp._threads import in_pieces, worth_threads
+from advmdp._threads import in_pieces, meet
 from advmdp.errors import InvalidMDPError
 from advmdp.layered import (
     FloatArray,
@@ -28,7 +28,15 @@ from advmdp.layered import (
     layer_sizes,
     masked_layers,
 )
-from advmdp.layered.rows import is_sparse, layer_means, next_state, row_begin, row_end, sparse_table
+from advmdp.layered.rows import (
+    RowParts,
+    is_sparse,
+    layer_means,
+    next_state,
+    row_begin,
+    row_end,
+    sparse_table,
+)
 
 #: Kernels in any form that the functions of this module take.
 Kernels = Sequence[Any] | LayeredMDP
@@ -51,7 +59,7 @@ def occupancy_measure(kernels: Kernels, policy: Sequence[ArrayLike]) -> list[Flo
     flat_policy = layers.flatten(policy, "policy")
     check_policy(layers, flat_policy)
     q = np.empty(layers.n_pairs)
-    forward(rows, layers.size_array, layers.n_actions, flat_policy, q)
+    forward(tuple(rows), layers.size_array, layers.n_actions, flat_policy, q)
     return layers.split(q)
 
 
@@ -183,34 +191,23 @@ LARGE_LAYER = 20_000
 
 def greedy(layers: Layers, rows: Rows, losses: FloatArray, policy: FloatArray) -> float:
     """The best policy for flat losses, into its place, and its value."""
-    if not worth_threads(max(layers.sizes) * layers.n_actions) or (rows.places[:, 1] < 0).all():
-        return float(backward_greedy(rows, layers.size_array, layers.n_actions, losses, policy))
-    value = np.zeros(1)
-    for h in range(layers.horizon - 1, -1, -1):
-        here = slice(*layers.pair_offsets[h : h + 2])
-        value = _improved(layers, rows, h, losses[here], value, policy[here])
-    return float(value[0])
+    widest, parts = max(layers.sizes), tuple(rows)
+    values = np.empty((2, widest))
 
+    def work(piece: int, pieces: int, meeting: int) -> None:
+        backward_greedy(parts, layers.size_array, layers.n_actions, losses, policy, values, piece, pieces, meeting)
 
-def _improved(
-    layers: Layers, rows: Rows, h: int, losses: FloatArray, value: FloatArray, policy: FloatArray
-) -> FloatArray:
-    """V of layer h from that of the next one, in threads; losses and policy are those of the layer."""
-    found = np.empty(layers.sizes[h])
-
-    def work(first: int, end: int) -> None:
-        improve(rows, h, first, end, layers.sizes[h + 1], layers.n_actions, losses, value, found, policy)
-
-    in_pieces(work, found.size, losses.size)
-    return found
+    in_pieces(work, widest, losses.size)
+    return float(values[layers.horizon % 2, 0])
 
 
 # ------------------------------------------------------------------------------------ compiled passes
 
 
 @kernel
-def forward(rows: Rows, sizes: IntArray, n_actions: int, policy: FloatArray, q: FloatArray) -> None:
+def forward(parts: RowParts, sizes: IntArray, n_actions: int, policy: FloatArray, q: FloatArray) -> None:
     """q(s_0, a) = pi(a | s_0);  q(s', a') = pi(a' | s') sum_{s, a} q(s, a) P(s' | s, a)."""
+    rows = Rows(parts[0], parts[1], parts[2], parts[3])
     horizon = sizes.size - 1
     for a in range(n_actions):
         q[a] = policy[a]
@@ -265,39 +262,37 @@ def choose(first: int, end: int, n_actions: int, losses: FloatArray, value: Floa
         value[s] = best
 
 
-@kernel
-def improve(
-    rows: Rows, h: int, first: int, end: int, width: int, n_actions: int, losses: FloatArray, value: FloatArray,
-    value_here: FloatArray, policy: FloatArray,
-) -> None:  # fmt: skip
-    """V(s) = min_a [ l(s, a) + sum_{s'} P(s' | s, a) V(s') ] of the states from ``first`` to ``end`` of layer h.
-
-    Vectors over pairs begin with the layer; the minimiser becomes the policy.
-    """
-    layer_means(rows, h, first * n_actions, end * n_actions, width, value, policy)
-    choose(first, end, n_actions, losses, value_here, policy)
-
-
 @allocating_kernel
-def backward_greedy(rows: Rows, sizes: IntArray, n_actions: int, losses: FloatArray, policy: FloatArray) -> float:
-    """:func:`improve` from the last layer to the first; the least expected loss."""
-    widest = 1
-    for h in range(sizes.size):
-        widest = max(widest, sizes[h])
-    value, value_here = np.zeros(widest), np.zeros(widest)
+def backward_greedy(
+    parts: RowParts, sizes: IntArray, n_actions: int, losses: FloatArray, policy: FloatArray, values: FloatArray,
+    piece: int, pieces: int, meeting: int,
+) -> float:  # fmt: skip
+    """V(s) = min_a [ l(s, a) + sum_{s'} P(s' | s, a) V(s') ] from the last layer to the first; that of the first state.
+
+    The minimiser becomes the policy.  ``values`` ``(2, widest)`` has V of two layers.  Threads share the states of
+    each layer.
+    """
+    rows = Rows(parts[0], parts[1], parts[2], parts[3])
     here = losses.size
-    for h in range(sizes.size - 2, -1, -1):
+    values[0, 0] = 0.0
+    for time in range(1, sizes.size):
+        h = sizes.size - 1 - time
         n, m = sizes[h], sizes[h + 1]
         here -= n * n_actions
+        value, value_here = values[1 - time % 2], values[time % 2]
         start, size = rows.places[h, 0], n * n_actions * m
+        first, end = n * piece // pieces, n * (piece + 1) // pieces
         if rows.places[h, 1] < 0 and size >= LARGE_LAYER:
-            table = rows.values[start : start + size].reshape(n * n_actions, m)
-            np.dot(table, value[:m], policy[here : here + n * n_actions])
-            choose(0, n, n_actions, losses[here:], value_here, policy[here:])
+            # Not in pieces: BLAS would add in another order.
+            first, end = 0, n if piece == 0 else 0
+            if piece == 0:
+                table = rows.values[start : start + size].reshape(n * n_actions, m)
+                np.dot(table, value[:m], policy[here : here + n * n_actions])
         else:
-            improve(rows, h, 0, n, m, n_actions, losses[here:], value, value_here, policy[here:])
-        value, value_here = value_here, value
-    least: float = value[0]
+            layer_means(rows, h, first * n_actions, end * n_actions, m, value, policy[here:])
+        choose(first, end, n_actions, losses[here:], value_here, policy[here:])
+        meet(meeting, piece, pieces, time)
+    least: float = values[(sizes.size - 1) % 2, 0]
     return least
 
 

@@ -18,6 +18,7 @@ from advmdp import (
     InvalidEpisodeError,
     InvalidMDPError,
     InvalidSpecError,
+    TabularModel,
     make_adversary,
     make_learner,
     make_world,
@@ -38,6 +39,7 @@ OPTIONS = [
     ("drifting", {"period": 7.5}),
     ("random-walk", {"step": 0.4}),
     ("corrupted", {"fraction": 0.3}),
+    ("misleading", {"trap": 6}),
 ]
 
 #: All that can be made without being given losses.
@@ -167,6 +169,7 @@ def test_switching_changes_exactly_every_period():
         ("drifting", {"period": 0.0}, "period is 0.0"),
         ("random-walk", {"step": -0.1}, "step is -0.1"),
         ("corrupted", {"fraction": 1.1}, "fraction is 1.1"),
+        ("misleading", {"trap": -1}, "trap is -1"),
         ("adaptive", {"strength": 2.0}, "strength is 2.0"),
         ("adaptive", {"strength": None}, r"strength is None, should be a number in \[0, 1\]"),
         ("drifting", {"period": "week"}, "period is 'week', should be a finite number > 0"),
@@ -358,6 +361,41 @@ def test_corrupted_episodes_turn_the_means_round():
     means = draws[~spoilt].mean(axis=0)
     np.testing.assert_allclose(draws[spoilt].mean(axis=0), 1 - means, atol=14 * 0.5 / np.sqrt(3000))
     assert np.ptp(means) > 0.5
+
+
+def test_one_action_of_every_state_is_dear_in_the_trap_and_cheap_after_it():
+    adversary = make_adversary("misleading", WORLD, 2000, trap=1000, seed=3)
+    draws = np.array([adversary.flat_losses(k) for k in range(2000)]).reshape(2000, -1, WORLD.n_actions)
+    trapped, after = draws[:1000].mean(axis=0), draws[1000:].mean(axis=0)
+    good = trapped == 1.0
+    assert (good.sum(axis=1) == 1).all()
+    assert len(set(good.argmax(axis=1))) > 1
+    np.testing.assert_allclose(after[good], 0.1, atol=0.05)
+    np.testing.assert_allclose([trapped[~good], after[~good]], 0.5, atol=0.08)
+
+
+def test_good_actions_are_among_those_that_exist():
+    available = [[[True, False, True]], [[False, True, False], [True, True, False]]]
+    model = TabularModel((1, 2, 1), 3, available=available)
+    for seed in range(5):
+        adversary = make_adversary("misleading", model, 30, trap=30, seed=seed)
+        always_dear = np.min([adversary.flat_losses(k) for k in range(30)], axis=0) == 1.0
+        assert (always_dear.reshape(-1, 3).sum(axis=1) == 1).all()
+        assert (model.layers.uniform_policy[always_dear] > 0.0).all()
+
+
+def test_misleading_losses_leave_the_planner_worse_off_than_playing_at_random():
+    world = make_world("random-mixture", layer_sizes=[1, 3, 3, 1], n_actions=3, dim=2)
+
+    def regret(learner):
+        losses = make_adversary("misleading", world, 400, trap=40, seed=1)
+        return Run(world, make_learner(learner, world, 400, seed=1), losses, 400, 1)
+
+    runs = {name: regret(name) for name in ("portfolio", "planner", "uniform")}
+    for one in runs.values():
+        one.play()
+    final = {name: one.result().regret[-1] for name, one in runs.items()}
+    assert final["portfolio"] < 0.7 * final["uniform"] < final["uniform"] < final["planner"]
 
 
 def recorded(episodes=6):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 import pytest
 
-from advmdp import make_adversary, make_learner, make_world
+from advmdp import make_adversary, make_learner, make_world, storage
 from advmdp.experiments import Run, run
 from advmdp.experiments.measures import Measures
 from advmdp.theory.decomposition import covers
@@ -66,6 +68,52 @@ def test_coverage_goes_on_from_a_saved_state():
         return measures.add_to(current.result().frame)
 
     assert play([]).equals(play([7, 20]))
+
+
+def trusting(name="portfolio"):
+    world, losses, _ = build(1.0)
+    learner = make_learner(name, world, EPISODES, seed=1)
+    return world, learner, losses, Measures(["trust"], world, learner, EPISODES)
+
+
+def test_trust_is_what_each_expert_was_drawn_with():
+    class EveryDraw:
+        weights: ClassVar[list] = []
+
+        def before(self, k, learner, q, losses):
+            self.weights.append(learner.weights)
+
+        def after(self, k, learner):
+            pass
+
+    world, learner, losses, _ = trusting()
+    run(world, learner, losses, EPISODES, seed=1, watch=EveryDraw())
+    world, learner, losses, measures = trusting()
+    frame = measures.add_to(run(world, learner, losses, EPISODES, seed=1, watch=measures).frame)
+    columns = [f"trust in {name}" for name in learner.expert_names]
+    expected = np.array(EveryDraw.weights)[frame["episode"] - 1]
+    np.testing.assert_array_equal(frame[columns], expected)
+    assert np.ptp(expected, axis=0).max() > 0.01  # it does change
+
+
+def test_trust_goes_on_from_a_saved_state():
+    world, learner, losses, measures = trusting()
+    whole = measures.add_to(run(world, learner, losses, EPISODES, seed=1, watch=measures).frame)
+    world, learner, losses, measures = trusting()
+    first = Run(world, learner, losses, EPISODES, 1, watch=measures)
+    first.play(23)
+    state = storage.loads(storage.dumps("checkpoint", {"run": first.state()}), "checkpoint", "checkpoint")["run"]
+    world, learner, losses, measures = trusting()
+    second = Run(world, learner, losses, EPISODES, 1, watch=measures)
+    second.set_state(state)
+    second.play()
+    assert measures.add_to(second.result().frame).equals(whole)
+
+
+def test_a_learner_without_experts_has_no_trust():
+    world, learner, losses, measures = trusting("uniform")
+    plain = run(world, learner, losses, EPISODES, seed=1, watch=measures).frame
+    assert measures.add_to(plain).equals(plain)
 
 
 def test_a_learner_without_a_set_has_no_coverage():

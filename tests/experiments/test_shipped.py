@@ -8,7 +8,7 @@ import pytest
 
 from advmdp import InvalidSpecError
 from advmdp.experiments import Spec, load, run_spec
-from advmdp.experiments.compare import ADVERSARIES, EPISODES, LEARNERS, SEEDS, WORLDS, comparison_spec
+from advmdp.experiments.compare import EPISODES, LEARNERS, SEEDS, comparison_spec
 from tests.experiments.specs import small_spec
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,8 +33,16 @@ def test_a_shipped_spec_makes_sense_and_its_small_variant_runs(tmp_path, path):
 
 
 def test_compare_is_one_of_them():
-    ours = comparison_spec(WORLDS, ADVERSARIES, LEARNERS, episodes=EPISODES, seeds=SEEDS)
+    ours = comparison_spec(None, None, LEARNERS, episodes=EPISODES, seeds=SEEDS)
     assert ours.cells == Spec.read(ROOT / "experiments" / "compare.toml").cells
+    problems = dict.fromkeys((cell.world.name, cell.adversary.name) for cell in ours.cells)
+    assert [losses for _, losses in problems] == ["drifting", "switching", "misleading"]
+    assert len({world for world, _ in problems}) == 3
+
+
+def test_worlds_or_losses_that_are_named_meet_each_other():
+    spec = comparison_spec(["grid", "queue"], None, ["uniform"], episodes=5, seeds=1)
+    assert len(spec.cells) == 2 * 3
 
 
 def test_a_spec_without_a_small_variant_says_so():

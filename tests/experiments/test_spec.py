@@ -50,6 +50,17 @@ def test_a_spec_is_every_combination_with_seeds_together():
     assert spec.varying(spec.cells[2])["episodes"] == 5
 
 
+def test_paired_worlds_and_adversaries_meet_one_to_one():
+    worlds = ["grid", "queue"]
+    spec = small_spec(paired=True, worlds=worlds, adversaries=["drifting", "fixed"], learners=["uniform"])
+    assert [(c.world.name, c.adversary.name, c.seed) for c in spec.cells] == [
+        ("grid", "drifting", 0), ("grid", "drifting", 1), ("queue", "fixed", 0), ("queue", "fixed", 1)
+    ]  # fmt: skip
+    assert len(small_spec(worlds=worlds, adversaries=["drifting", "fixed"], learners=["uniform"]).cells) == 8
+    with pytest.raises(InvalidSpecError, match="paired: there are 2 worlds and 1 adversaries, should be as many"):
+        small_spec(paired=True, worlds=worlds)
+
+
 def test_ids_and_fingerprints_do_not_depend_on_what_else_is_in_the_spec():
     few = {cell.id: cell.fingerprint for cell in small_spec().cells}
     learners = ["uob-reps", {"name": "vlsuob-reps-tight", "grid": {"radius_scale": [1.0, 0.5]}}, "uniform"]
@@ -192,3 +203,12 @@ def test_a_grid_that_explodes_is_refused_before_it_is_expanded():
 
     with pytest.raises(InvalidSpecError, match=r"worlds\[0\]\.grid makes 1000000000000 runs, should make at most"):
         Spec(text)
+
+
+def test_a_spec_keeps_the_modules_that_the_command_line_imports():
+    text = 'episodes = 3\nseeds = 1\nworlds = ["grid"]\nadversaries = ["stochastic"]\nlearners = ["uniform"]\n'
+    assert Spec(text).importing(()).text == text
+    once = Spec(text).importing(["json", "math", "json"])
+    assert tomllib.loads(once.text) == {"imports": ["json", "math"]} | tomllib.loads(text)
+    assert tomllib.loads(once.importing(["math", "ast"]).text)["imports"] == ["json", "math", "ast"]
+    assert once.cells == Spec(text).cells

@@ -39,6 +39,7 @@ def results(
             "state": state,
             "attempts": 3 if state == "failed" else 1,
             "seconds": 0.5 if done else None,
+            "processor_seconds": 0.4 if done else None,
             "episodes_per_second": 200.0 if done else None,
             "error": f"ValueError: {HOSTILE}" if state == "failed" else None,
         }

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from advmdp.report.page import render
@@ -111,6 +113,25 @@ def test_bands_can_be_switched_off(browser, page):
     browser.find_element(By.ID, "bands").click()
     assert browser.execute_script(bands) == 0
     assert curves(browser) == list(LEARNERS)
+
+
+def test_loss_trust_and_bounds_are_drawn_and_fit_a_phone(browser, tmp_path):
+    example = results(("x",), pictures=True, cumulative_loss=50.0, **{"trust in a": 0.25, "trust in b": 0.75})
+    bound = np.where((example.rows["episode"] == 100) & (example.rows["learner"] == "fast"), 300.0, np.nan)
+    path = tmp_path / "report.html"
+    path.write_text(render(replace(example, rows=example.rows.assign(bound=bound))), encoding="utf-8")
+    forget_logs(browser)
+    show(browser, path, width=390)
+    assert curves(browser) == [*LEARNERS, "proved bound of fast"]
+    assert browser.find_elements(By.CSS_SELECTOR, "#problem-0 [data-learner='proved bound of fast'] circle")
+    assert curves(browser, "loss-0") == list(LEARNERS)
+    assert curves(browser, "trust-0-0") == ["trust in a", "trust in b"]
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= 390
+    browser.find_element(By.ID, "bounds").click()
+    assert curves(browser) == list(LEARNERS)
+    button(browser, "trust in a").click()
+    assert curves(browser, "trust-0-0") == ["trust in b"]
+    assert browser.get_log("browser") == []
 
 
 def test_another_measure_can_be_chosen(browser, page):

@@ -60,6 +60,34 @@ def test_curves_are_the_means_and_bands_the_intervals(ax):
     assert vertices[:, 1].max() == pytest.approx(mean + half)
 
 
+def test_bounds_are_drawn_where_they_say_something_and_the_figure_names_the_others(ax):
+    data = one_world()
+    three = pd.concat([data, data[data["learner"] == "other"].assign(learner="third $")])
+    # H k is 5, 50 and 500: uniform's bound falls below it, other's is far above, the third has one at the end alone.
+    at_the_end = np.where(three["episode"] == 100, 450.0, np.nan)
+    bound = three["learner"].map({"other": 1e9}).fillna(20.0 * np.sqrt(three["episode"]))
+    bound = bound.where(three["learner"] != "third $", at_the_end)
+    plot_regret(ax, three.assign(bound=bound), bounds=True, horizon=5)
+    proved = {label: line for label, line in labelled(ax).items() if label.endswith(", proved")}
+    assert {label: line.get_xdata().tolist() for label, line in proved.items()} == {
+        "uniform, proved": [100], r"third \$, proved": [100],
+    }  # fmt: skip
+    np.testing.assert_allclose(proved["uniform, proved"].get_ydata(), [200.0])
+    assert proved["uniform, proved"].get_color() == labelled(ax)["uniform"].get_color()
+    assert ax.get_xlabel() == "episodes\nVacuous, at least H k, are the proved bounds of other."
+
+
+def test_a_figure_says_that_no_bound_is_vacuous_or_that_none_is_proved(ax):
+    plot_regret(ax, one_world(bound=1.0), bounds=True, horizon=5)
+    assert ax.get_xlabel().endswith("No proved bound is vacuous.")
+    plot_regret(ax, one_world(bound=np.nan), bounds=True, horizon=5)
+    assert ax.get_xlabel().endswith("No bound is proved for these learners.")
+    plot_regret(ax, one_world(bound=1.0))
+    assert ax.get_xlabel() == "episodes"
+    with pytest.raises(InvalidSpecError, match="needs horizon"):
+        plot_regret(ax, one_world(bound=1.0), bounds=True)
+
+
 def test_mean_curves_agree_with_the_interval_of_each_point():
     curves = mean_curves(frame()).set_index(["world", "learner", "episode"])
     assert tuple(curves.loc[("y", "other", 10), ["mean", "half_width"]]) == pytest.approx(
@@ -202,7 +230,8 @@ def test_colours_differ_also_for_the_colour_blind(sight):
 
 
 def test_table_has_the_ratio_to_uniform():
-    speed = frame().assign(episodes_per_second=10.0)
+    speed = frame().assign(episodes_per_second=10.0, milliseconds=2.0)
     table = Comparison(frame(), speed).table().set_index(["world", "learner"])
     assert table.loc[("x", "other"), "ratio_to_uniform"] == pytest.approx(0.5)
+    assert table.loc[("x", "other"), "milliseconds"] == 2.0
     assert table.loc[("y", "uniform"), "regret"] == pytest.approx(400.0)

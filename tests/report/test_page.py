@@ -81,6 +81,46 @@ def test_only_measures_with_values_are_offered():
     np.testing.assert_allclose(data["problems"][0]["curves"]["upper_ratio"][0]["y"], 3.0)
 
 
+def test_who_lost_least_stands_first_with_what_an_episode_costs():
+    example = results(cumulative_loss=50.0)
+    losses = example.rows["learner"].map({"slow": 60.0, "fast": 40.0, "uniform": 80.0, "hindsight": 50.0})
+    page = Page(render(replace(example, rows=example.rows.assign(cumulative_loss=losses))))
+    assert page.text.index(
+        "fast lost least, 0.400 per episode: 0.100 ± 0.000 less than hindsight, no tie (95%, this pair alone)"
+    ) < (page.text.index("After the last episode"))
+    table = replace(example, rows=example.rows.assign(cumulative_loss=losses)).short("x", "switching")
+    assert [row[0] for row in table] == ["fast", "hindsight", "slow", "uniform"]
+    assert (table[0][1], table[0][3]) == ("0.400 ± 0.000", "4.00")  # 0.4 s for 100 episodes
+    assert [m["key"] for m in page.data()["measures"]] == ["regret", "over_sqrt", "mean_loss", "loss"]
+
+
+def test_bounds_are_drawn_where_they_say_something_and_a_sentence_stands_for_the_others():
+    example = results(("x",), pictures=True)  # H = 4, 100 episodes: 400 can be lost
+    last = example.rows["episode"] == 100
+    bound = example.rows["learner"].map({"slow": 399.0, "fast": 401.0}).where(last)
+    page = Page(render(replace(example, rows=example.rows.assign(bound=bound))))
+    drawn = [s for s in page.data()["problems"][0]["curves"]["regret"] if "of" in s]
+    assert [(s["learner"], s["of"], s["x"], s["y"]) for s in drawn] == [
+        ("proved bound of slow", "slow", [100], [399.0])
+    ]
+    assert (
+        "At this size the proved bounds of fast say nothing: they are above 400, the most that can be lost."
+        in page.text
+    )
+    assert "say nothing" not in Page(render(example)).text
+
+
+def test_what_is_trusted_is_drawn_for_those_who_trust():
+    example = results(("x",), **{"trust in a": 0.25, "trust in b": 0.75})
+    mine = example.rows["learner"] == "slow"
+    rows = example.rows.assign(**{name: example.rows[name].where(mine) for name in ("trust in a", "trust in b")})
+    page = Page(render(replace(example, rows=rows)))
+    (series,) = page.data()["problems"][0]["trust"]
+    assert [(s["learner"], set(s["y"])) for s in series] == [("trust in a", {0.25}), ("trust in b", {0.75})]
+    assert "slow on x / switching" in page.by_id["trust-0-0"]
+    assert "What is trusted" not in Page(render(results())).text
+
+
 def test_a_partial_experiment_says_so_and_names_what_failed():
     page = Page(render(results(states={0: "failed", 1: "running", 2: "pending", 3: "pending"})))
     assert page.by_id["partial"].startswith("Partial results: 20 of 24 cells are done (1 running, 2 pending, 1 failed)")

@@ -77,7 +77,7 @@ def soak(episodes: int, seed: int = 0) -> list[Row]:
     world = make_world("random-mixture", layer_sizes=(1, 4, 4, 1), n_actions=2, dim=3, seed=seed)
     adversary = make_adversary("switching", world, episodes, seed=seed, period=max(1, episodes // 100))
     learner = make_learner("vlsuob-reps-tight", world, episodes)
-    layers, kernels = world.layers, world.rows
+    layers, kernels = world.layers, tuple(world.rows)
     counts = [np.zeros((n, world.n_actions, m)) for n, m in itertools.pairwise(world.layer_sizes[:-1])]
     rng = np.random.default_rng(seed)
     marks = sorted({round(episodes * 10.0 ** (-e / 2)) for e in range(9)} - {0})

@@ -12,6 +12,7 @@ from advmdp.adversaries.drifting import Drifting
 from advmdp.adversaries.fixed import Fixed
 from advmdp.adversaries.from_array import FromArray
 from advmdp.adversaries.from_file import FromFile
+from advmdp.adversaries.misleading import Misleading
 from advmdp.adversaries.random_walk import RandomWalk
 from advmdp.adversaries.stochastic import Stochastic
 from advmdp.adversaries.switching import Switching
@@ -26,6 +27,7 @@ __all__ = [
     "Fixed",
     "FromArray",
     "FromFile",
+    "Misleading",
     "RandomWalk",
     "Reacting",
     "Stochastic",

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from advmdp.errors import InvalidMDPError, InvalidSpecError
 from advmdp.layered import with_copied_rows
-from advmdp.layered.rows import Rows, SparseRows, is_sparse, sparse_table
+from advmdp.layered.rows import SparseRows, is_sparse, like, sparse_table, sums_of, values_of
 
 #: Dense: ``(S_h, A, ...)``.
 Table = NDArray[np.float64]
@@ -37,19 +37,17 @@ LARGEST_DENSE = 2 * 10**7
 
 
 class Arrivals(NamedTuple):
-    """The entries of sparse layers by the next state that they lead to; what is one table in several layers is there
-    once.
+    """The states that lead to each next state of sparse layers; what is one table in several layers is there once.
 
-    Those of next state t are ``entries[at[f + t]:at[f + t + 1]]``, f = ``first[h]``, counted from the first entry of
-    the layer on, in the order of pairs; ``pairs`` has theirs, and ``states`` the states of these.
+    Those of next state t are ``states[at[f + t]:at[f + t + 1]]``, f = ``first[h, 0]``, in ascending order.
     """
 
-    #: ``(H,)``, -1 for a dense layer.
+    #: ``(H, 2)``: the place of a layer in ``at``, -1 for a dense layer, and in ``slots``.
     first: NDArray[np.int64]
     at: NDArray[np.int64]
-    entries: NDArray[np.int32]
-    pairs: NDArray[np.int32]
     states: NDArray[np.int32]
+    #: For each entry of a layer, which of its states and next states it belongs to: counted from ``at[f]`` on.
+    slots: NDArray[np.int32]
 
 
 class Supports:
@@ -127,7 +125,7 @@ class ConfidenceSet(ABC):
         if all((table == np.arange(self.n_actions)).all() for table in actions):
             return self
         return self._with_row_data(
-            *([_with_rows_of(table, taken) for table, taken in zip(part, actions, strict=True)]
+            *([with_copied_rows(table, taken) for table, taken in zip(part, actions, strict=True)]
               for part in self._row_data())
         )  # fmt: skip
 
@@ -140,8 +138,10 @@ class ConfidenceSet(ABC):
 
     def require_narrow(self, instead: str) -> None:
         """Raise if dense tables would be too large for what needs them, and say what does not."""
+        if not self.sparse:
+            return
         sizes = [n * self.n_actions * m for n, m in pairwise(self.layer_sizes)]
-        if self.sparse and sum(sizes) > LARGEST_DENSE:
+        if sum(sizes) > LARGEST_DENSE:
             h = int(np.argmax(sizes))
             n, m = self.layer_sizes[h : h + 2]
             raise InvalidSpecError(
@@ -208,36 +208,22 @@ class ConfidenceSet(ABC):
         return np.concatenate(found).astype(np.intp)
 
 
-def _with_rows_of(table: Any, actions: NDArray[np.intp]) -> Any:
-    if isinstance(table, SparseRows):
-        return table.taken(np.arange(len(actions))[:, None] * actions.shape[1] + actions)
-    return with_copied_rows(table, actions)
-
-
 def _arrivals(tables: Sequence[Any]) -> Arrivals:
-    first: dict[int, int] = {}
-    at, entries, pairs, states = [np.zeros(0, dtype=np.int64)], *([np.zeros(0, dtype=np.int32)] for _ in range(3))
-    row = entry = 0
+    first: dict[int, tuple[int, int]] = {}
+    at, states, slots = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int32)], [np.zeros(0, dtype=np.int32)]
+    row = slot = entry = 0
     for table in tables:
         if isinstance(table, SparseRows) and id(table) not in first:
-            first[id(table)] = row
-            order = np.argsort(table.nexts, kind="stable")
-            counts = np.bincount(table.nexts, minlength=table.shape[2])
-            at.append(entry + np.concatenate([[0], np.cumsum(counts)]))
-            entries.append(order.astype(np.int32))
-            pairs.append(table.pairs[order].astype(np.int32))
-            states.append(pairs[-1] // table.shape[1])
-            row, entry = row + len(at[-1]), entry + len(order)
-    places = np.array([first.get(id(table), -1) for table in tables], dtype=np.int64)
-    return Arrivals(places, np.concatenate(at), np.concatenate(entries), np.concatenate(pairs), np.concatenate(states))
-
-
-def dense_rows(sizes: Sequence[int], n_actions: int, values: Table) -> Rows:
-    """The rows of dense layers, the values of all of them in one flat vector."""
-    starts = np.cumsum([0, *(n * n_actions * m for n, m in pairwise(sizes))])[:-1]
-    places = np.zeros((len(starts), 3), dtype=np.int64)
-    places[:, 0], places[:, 1] = starts, -1
-    return Rows(places, np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int32), values)
+            first[id(table)] = row, entry
+            n, n_actions, m = table.shape[:3]
+            # Which of all (next state, state) are there, and which of them each entry is.
+            found, which = np.unique(table.nexts * np.int64(n) + table.pairs // n_actions, return_inverse=True)
+            at.append(slot + np.searchsorted(found, np.arange(m + 1) * n))
+            states.append((found % n).astype(np.int32))
+            slots.append(which.astype(np.int32))
+            row, slot, entry = row + m + 1, slot + found.size, entry + which.size
+    places = np.array([first.get(id(table), (-1, 0)) for table in tables], dtype=np.int64)
+    return Arrivals(places, np.concatenate(at), np.concatenate(states), np.concatenate(slots))
 
 
 def restricted(table: Any, support: Any) -> tuple[NDArray[np.float64], Table]:
@@ -274,7 +260,7 @@ def any_of_row(flags: NDArray[np.bool_], support: Any) -> NDArray[np.bool_]:
 
 def sum_of_row(values: NDArray[np.float64], support: Any) -> Table:
     """Of entries on a support, (S_h, A)."""
-    return row_sums(support.with_values(values)) if isinstance(support, SparseRows) else np.asarray(values.sum(axis=2))
+    return sums_of(like(support, values))
 
 
 def row_tables(name: str, tables: Sequence[Any], extra: int = 0, n_actions: int | None = None) -> list[Any]:
@@ -307,7 +293,7 @@ def row_tables(name: str, tables: Sequence[Any], extra: int = 0, n_actions: int 
         if extra and table.shape[3:] != checked[0].shape[3:]:
             raise InvalidMDPError(f"{name}[{h}] has dimension {table.shape[3]} but {name}[0] has {checked[0].shape[3]}")
         if id(table) not in seen:
-            reject(f"{name}[{h}]", h, table, ~np.isfinite(entries_of(table)), "a finite number")
+            reject(f"{name}[{h}]", h, table, ~np.isfinite(values_of(table)), "a finite number")
         seen.add(id(table))
     if checked[0].shape[0] != 1 or checked[-1].shape[2] != 1:
         raise InvalidMDPError(
@@ -315,16 +301,6 @@ def row_tables(name: str, tables: Sequence[Any], extra: int = 0, n_actions: int 
             "the first and the terminal layer must be single states"
         )
     return checked
-
-
-def entries_of(table: Any) -> NDArray[Any]:
-    """The values of a dense or sparse table."""
-    return table.values if isinstance(table, SparseRows) else np.asarray(table)
-
-
-def row_sums(table: RowTable) -> Table:
-    """Sums over the next states, (S_h, A) or (S_h, A, d)."""
-    return table.sums() if isinstance(table, SparseRows) else np.asarray(table.sum(axis=2))
 
 
 def layer_sizes_of(tables: Sequence[RowTable]) -> tuple[int, ...]:
@@ -336,7 +312,7 @@ def reject(name: str, layer: int, table: RowTable, wrong: NDArray[np.bool_], req
     """Raise for the first flagged entry of a table (S_h, A, ...), naming where it stands."""
     if wrong.any():
         place = tuple(int(i) for i in np.argwhere(wrong)[0])
-        value = float(entries_of(table)[place])
+        value = float(values_of(table)[place])
         where = (*table.place(place[0]), *place[1:]) if isinstance(table, SparseRows) else place
         labels = ("state", "action", "next state", "coordinate")
         words = ", ".join(f"{label} {i}" for label, i in zip(labels, where, strict=False))
@@ -350,8 +326,8 @@ def check_distributions(name: str, tables: Sequence[RowTable]) -> None:
         if id(table) in seen:
             continue
         seen.add(id(table))
-        reject(f"{name}[{h}]", h, table, entries_of(table) < 0.0, "non-negative")
-        sums = row_sums(table)
+        reject(f"{name}[{h}]", h, table, values_of(table) < 0.0, "non-negative")
+        sums = sums_of(table)
         reject(f"row sums of {name}[{h}]", h, sums, np.abs(sums - 1.0) > 1e-8, "one (within 1e-8)")
 
 

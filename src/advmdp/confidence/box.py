@@ -18,17 +18,25 @@ from advmdp.confidence.base import (
     Supports,
     Table,
     any_of_row,
-    dense_rows,
-    entries_of,
     layer_sizes_of,
     reject,
     restricted,
-    row_sums,
     row_tables,
     sum_of_row,
 )
 from advmdp.errors import InvalidMDPError
-from advmdp.layered.rows import Rows, SparseRows, flat_rows, like, next_state, row_begin, row_end, values_of
+from advmdp.layered.rows import (
+    Rows,
+    SparseRows,
+    dense_supports,
+    flat_rows,
+    like,
+    next_state,
+    row_begin,
+    row_end,
+    sums_of,
+    values_of,
+)
 from advmdp.layered.rows import row_tables as tables_of
 
 
@@ -52,7 +60,7 @@ class BoxSet(ConfidenceSet):
         for h, (low, high) in enumerate(zip(lower, upper, strict=True)):
             if isinstance(low, SparseRows) or isinstance(high, SparseRows):
                 lower[h] = _on_support(h, low, high)
-            reject(f"lower[{h}]", h, lower[h], entries_of(lower[h]) > entries_of(high),
+            reject(f"lower[{h}]", h, lower[h], values_of(lower[h]) > values_of(high),
                    "at most the upper bound of that entry")  # fmt: skip
         self.sparse = any(isinstance(table, SparseRows) for table in upper)
         self._supports = Supports(upper)
@@ -63,7 +71,7 @@ class BoxSet(ConfidenceSet):
         # The one entry of a terminal row is one whatever the caller wrote there.
         last = np.ones((self.layer_sizes[-2], self.n_actions, 1))
         bounds = [[*tables[:-1], last] for tables in (lower, upper)]
-        flat = [np.concatenate([entries_of(table) for table in tables], axis=None) for tables in bounds]
+        flat = [np.concatenate([values_of(table) for table in tables], axis=None) for tables in bounds]
         np.maximum(flat[0], 0.0, out=flat[0])
         np.minimum(flat[1], 1.0, out=flat[1])
         if self.sparse:
@@ -72,7 +80,7 @@ class BoxSet(ConfidenceSet):
             self.rows = flat_rows(tables).with_values(flat[0])
         else:
             tables = bounds[0]
-            self.rows = dense_rows(self.layer_sizes, self.n_actions, flat[0])
+            self.rows = dense_supports(self.layer_sizes, self.n_actions).with_values(flat[0])
         self.flat_lower, self.flat_upper = flat
         self.lower = list(tables_of(self.rows, tables))
         self.upper = list(tables_of(self.rows.with_values(self.flat_upper), tables))
@@ -100,9 +108,9 @@ class BoxSet(ConfidenceSet):
     def empty_pairs(self) -> NDArray[np.intp]:
         return self._list_pairs(
             [
-                (row_sums(low) > 1.0 + ROUNDING)
-                | (row_sums(high) < 1.0 - ROUNDING)
-                | any_of_row(entries_of(low) > entries_of(high), low)
+                (sums_of(low) > 1.0 + ROUNDING)
+                | (sums_of(high) < 1.0 - ROUNDING)
+                | any_of_row(values_of(low) > values_of(high), low)
                 for low, high in zip(self.lower, self.upper, strict=True)
             ]
         )
@@ -118,8 +126,8 @@ class BoxSet(ConfidenceSet):
     def enlarged(self, multiple: float) -> Self:
         lower, upper = [], []
         for low, high in zip(*self._given, strict=True):
-            middle = 0.5 * (entries_of(low) + entries_of(high))
-            half = 0.5 * multiple * (entries_of(high) - entries_of(low))
+            middle = 0.5 * (values_of(low) + values_of(high))
+            half = 0.5 * multiple * (values_of(high) - values_of(low))
             lower.append(low.with_values(middle - half) if isinstance(low, SparseRows) else middle - half)
             upper.append(low.with_values(middle + half) if isinstance(low, SparseRows) else middle + half)
         return self.with_estimate(lower, upper)
@@ -128,7 +136,7 @@ class BoxSet(ConfidenceSet):
         tables = self._row_tables("kernels", kernels)
         for table, low, high, reached in zip(tables, self.lower, self.upper, self.reachable, strict=False):
             row, outside = restricted(table, low)
-            wrong = ~((row >= entries_of(low) - tolerance) & (row <= entries_of(high) + tolerance))
+            wrong = ~((row >= values_of(low) - tolerance) & (row <= values_of(high) + tolerance))
             inside = (
                 ~any_of_row(wrong, low)
                 & (outside <= tolerance)

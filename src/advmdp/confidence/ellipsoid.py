@@ -16,17 +16,15 @@ from advmdp.confidence.base import (
     Supports,
     Table,
     any_of_row,
-    entries_of,
     layer_sizes_of,
     reachable_states,
     reject,
     restricted,
-    row_sums,
     row_tables,
     sum_of_row,
 )
 from advmdp.errors import InvalidMDPError
-from advmdp.layered.rows import Rows, SparseRows, flat_rows
+from advmdp.layered.rows import Rows, SparseRows, flat_rows, sums_of, values_of
 
 if TYPE_CHECKING:
     from advmdp.solvers.reduction import ReducedEllipsoid
@@ -85,8 +83,8 @@ class EllipsoidSet(ConfidenceSet):
         possible = {}
         for h, table in distinct:
             if simplex:
-                reject(f"features[{h}]", h, table, entries_of(table) < 0.0, "non-negative when simplex=True")
-            positive = (entries_of(table) != 0.0).any(axis=-1)
+                reject(f"features[{h}]", h, table, values_of(table) < 0.0, "non-negative when simplex=True")
+            positive = (values_of(table) != 0.0).any(axis=-1)
             possible[id(table)] = table.with_values(positive) if isinstance(table, SparseRows) else positive
         # A row that starts in a reachable state can put mass where its feature is not zero.
         self._set_reachable(reachable_states([*(possible[id(table)] for table in self.features[:-1]), None]))
@@ -109,7 +107,7 @@ class EllipsoidSet(ConfidenceSet):
         found = np.empty(self.horizon - 1)
         for h, table in enumerate(self.features[:-1]):
             if id(table) not in sums:
-                sums[id(table)] = row_sums(table)
+                sums[id(table)] = sums_of(table)
             here = sums[id(table)][self.reachable[h]]
             found[h] = here.mean()
             if not (found[h] > 0.0 and np.abs(here - found[h]).max() <= ROUNDING * found[h]):
@@ -249,7 +247,7 @@ class EllipsoidSet(ConfidenceSet):
         """Pairs (S_h, A) whose rows are those of one parameter of the set, the one that fits all of them best."""
         features = self.features[h]
         row, outside = restricted(table, features)
-        phi = entries_of(features).reshape(-1, self.dim)
+        phi = values_of(features).reshape(-1, self.dim)
         theta = np.linalg.lstsq(phi, row.ravel(), rcond=None)[0]
         apart = theta - self.centres[h]
         if apart @ self.grams[h] @ apart > self.radius[h] ** 2 or (self.simplex and theta.min() < 0.0):

@@ -13,14 +13,13 @@ from advmdp.confidence.base import (
     Supports,
     any_of_row,
     check_distributions,
-    entries_of,
     layer_sizes_of,
     reachable_states,
     restricted,
     row_tables,
 )
 from advmdp.layered import IntArray, LayeredMDP
-from advmdp.layered.rows import SparseRows, flat_rows
+from advmdp.layered.rows import SparseRows, flat_rows, values_of
 from advmdp.layered.rows import row_tables as tables_of
 
 
@@ -62,7 +61,7 @@ class KnownKernels(ConfidenceSet):
         tables = self._row_tables("kernels", kernels)
         for table, known, reached in zip(tables, self.kernels, self.reachable, strict=False):
             row, outside = restricted(table, known)
-            away = any_of_row(~(np.abs(row - entries_of(known)) <= tolerance), known) | (outside > tolerance)
+            away = any_of_row(~(np.abs(row - values_of(known)) <= tolerance), known) | (outside > tolerance)
             if away[reached].any():
                 return False
         return True

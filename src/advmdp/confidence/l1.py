@@ -15,7 +15,6 @@ from advmdp.confidence.base import (
     Table,
     any_of_row,
     check_distributions,
-    entries_of,
     layer_sizes_of,
     reachable_states,
     reject,
@@ -24,7 +23,7 @@ from advmdp.confidence.base import (
     sum_of_row,
 )
 from advmdp.errors import InvalidMDPError
-from advmdp.layered.rows import SparseRows
+from advmdp.layered.rows import SparseRows, values_of
 
 
 class L1Set(ConfidenceSet):
@@ -94,7 +93,7 @@ class L1Set(ConfidenceSet):
                 ~any_of_row(row < -tolerance, centre)
                 & (outside <= tolerance)
                 & (np.abs(sum_of_row(row, centre) - 1.0) <= tolerance)
-                & (sum_of_row(np.abs(row - entries_of(centre)), centre) <= radius + tolerance)
+                & (sum_of_row(np.abs(row - values_of(centre)), centre) <= radius + tolerance)
             )
             if not inside[reached].all():
                 return False

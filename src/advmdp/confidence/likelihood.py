@@ -17,7 +17,7 @@ from advmdp._checks import float_array, integer
 from advmdp._compiled import allocating_kernel, inner_kernel, kernel
 from advmdp.errors import InvalidSpecError
 from advmdp.layered import FloatArray, IntArray, Layers, LinearMixtureModel, Rows, SparseRows, TabularModel
-from advmdp.layered.rows import dense_rows, entry_of, own_values, row_begin, row_end
+from advmdp.layered.rows import dense_supports, entry_of, own_values, row_begin, row_end
 from advmdp.layered.shape import read_only
 
 #: The log-likelihood of an estimate is within this of the largest, if the steps of one update suffice (they do but for
@@ -217,7 +217,7 @@ class TransitionCounts:
         if not 0.0 <= prior < np.inf:
             raise InvalidSpecError(f"prior is {prior!r}, should be a number >= 0")
         layers, given = model.layers, model.possible_rows
-        rows, parts = own_values(given or dense_rows(layers), layers, range(layers.horizon))
+        rows, parts = own_values(given or dense_supports(layers.sizes, layers.n_actions), layers, range(layers.horizon))
         size = int(parts[-1, 2:].sum())
         possible = np.empty(0, dtype=bool)
         if given is not None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from advmdp.experiments.defaults import ADVERSARIES, EPISODES, LEARNERS, REFERENCES, SEEDS, WORLDS
+from advmdp.experiments.defaults import ADVERSARIES, EPISODES, LEARNERS, MEASURES, REFERENCES, SEEDS, WORLDS
 
 if TYPE_CHECKING:  # slow to import, and the package imports this module
     import pandas as pd
@@ -28,7 +28,7 @@ class Comparison:
     frame
         One row per world, adversary, learner, seed and logged episode, with the columns of a run's frame.
     speed
-        Episodes per second of each world, adversary, learner and seed.
+        Episodes per second, and milliseconds of a processor per episode, of each world, adversary, learner and seed.
     """
 
     frame: pd.DataFrame
@@ -42,38 +42,59 @@ class Comparison:
         from advmdp.experiments.statistics import GROUP
 
         entries = [entry for entry in store.manifest["cells"].values() if entry["state"] == "done"]
-        return cls(store.load(), pd.DataFrame(entries, columns=[*GROUP, "seed", "episodes_per_second"]))
+        speed = pd.DataFrame(entries, columns=[*GROUP, "seed", "episodes", "episodes_per_second", "processor_seconds"])
+        speed["milliseconds"] = 1000.0 * speed.pop("processor_seconds") / speed.pop("episodes")
+        return cls(store.load(), speed)
 
     def table(self) -> pd.DataFrame:
-        """Final regret (mean over seeds, 95% Student-t interval), ratios to the references, episodes per second."""
+        """Final regret and loss per episode (means, 95% Student-t intervals), ratios to the references, speed."""
         from advmdp.experiments.statistics import GROUP, final_regret
 
         table = final_regret(self.frame, references=REFERENCES)
-        speed = self.speed.groupby(GROUP)["episodes_per_second"].mean()
-        table["episodes_per_second"] = [float(speed[key]) for key in zip(*(table[name] for name in GROUP), strict=True)]
-        return table
+        # The median: the first run of a worker may have to compile.
+        speed = self.speed.groupby(GROUP)[["episodes_per_second", "milliseconds"]].median().reset_index()
+        return table.merge(speed, on=GROUP, how="left")
+
+    def verdicts(self) -> list[str]:
+        """For every world and adversary: who lost least, by how much, and whether that may be a tie."""
+        from advmdp.experiments.statistics import verdicts
+
+        return [f"{' / '.join(problem)}: {text}" for problem, text in verdicts(self.frame).items()]
+
+    def _repr_html_(self) -> str:
+        return self.table().to_html(index=False, float_format="{:,.3g}".format, na_rep="")
 
 
 def comparison_spec(
-    worlds: Sequence[str], adversaries: Sequence[str], learners: Sequence[str], *, episodes: int, seeds: int
+    worlds: Sequence[str] | None,
+    adversaries: Sequence[str] | None,
+    learners: Sequence[str],
+    *,
+    episodes: int,
+    seeds: int,
 ) -> Spec:
-    """The spec of a comparison; a name given twice counts once."""
+    """The spec of a comparison; a name given twice counts once.
+
+    Every world meets every adversary, unless neither are given: those of :mod:`advmdp.experiments.defaults` are paired.
+    """
     from advmdp.experiments.spec import Spec, to_toml
 
     document = {
         "title": "Comparison of learners",
         "episodes": episodes,
         "seeds": seeds,
-        "worlds": list(dict.fromkeys(worlds)),
-        "adversaries": list(dict.fromkeys(adversaries)),
+        "measures": list(MEASURES),
+        "paired": worlds is None and adversaries is None,
+        "worlds": list(dict.fromkeys(WORLDS if worlds is None else worlds)),
+        "adversaries": list(dict.fromkeys(ADVERSARIES if adversaries is None else adversaries)),
         "learners": list(dict.fromkeys(learners)),
     }
     return Spec(to_toml(document), "comparison")
 
 
 def compare(
-    worlds: Sequence[str] = WORLDS,
-    adversaries: Sequence[str] = ADVERSARIES,
+    worlds: Sequence[str] | None = None,
+    adversaries: Sequence[str] | None = None,
     learners: Sequence[str] = LEARNERS,
     *,
     episodes: int = EPISODES,
@@ -88,7 +109,8 @@ def compare(
     Parameters
     ----------
     worlds, adversaries, learners
-        Names.
+        Names; every world meets every adversary.  With neither worlds nor adversaries given, three worlds have losses
+        of their own: they drift, they switch, they are made against planners.
     episodes, seeds
         Length of a run, and how many there are of each combination.
     out

@@ -156,8 +156,9 @@ def segment_values(
     """
     policy = np.empty(prefix.shape[1])
     losses = np.empty(prefix.shape[1])
+    working = np.empty((2, sizes.max()))
     for i in range(prefix.shape[0]):
         for j in range(i + 1, prefix.shape[0]):
             for pair in range(losses.size):
                 losses[pair] = prefix[j, pair] - prefix[i, pair] + barrier[pair]
-            values[i, j] = backward_greedy(rows, sizes, n_actions, losses, policy)
+            values[i, j] = backward_greedy(rows, sizes, n_actions, losses, policy, working, 0, 1, 0)

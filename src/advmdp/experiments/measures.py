@@ -15,6 +15,9 @@ from advmdp.learners import Learner
 from advmdp.solvers import upper_occupancy
 from advmdp.theory.decomposition import TERMS, Decomposition, covers, row_errors, row_widths
 
+#: How the columns of :class:`TrustMeasure` begin.
+TRUST = "trust in "
+
 
 class Measure(ResumableWatcher, Protocol):
     """A watcher with columns, one value for each logged episode."""
@@ -199,6 +202,41 @@ class ModelTestMeasure:
         self._values = [row[0] for row in _written([[x] for x in state["values"]], self._logged, self._learner, 1)]
 
 
+class TrustMeasure:
+    """``trust in <expert>``: the probability with which each expert was drawn for a logged episode.
+
+    No columns for learners that draw no experts (those without ``expert_names`` and ``weights``).
+    """
+
+    def __init__(self, mdp: LayeredMDP, learner: Learner, episodes: int) -> None:
+        self._learner = learner
+        self._names = tuple(getattr(learner, "expert_names", ()))
+        self._logged = logged_episodes(episodes)
+        self._rows: list[list[float]] = []
+
+    def before(self, k: int, learner: Learner, q: FloatArray, losses: FloatArray) -> None:
+        """Look at the weights with which the expert of episode k was drawn."""
+        if self._names and k + 1 == self._logged[len(self._rows)]:
+            self._rows.append([float(weight) for weight in getattr(learner, "weights")])  # noqa: B009, of some learners
+
+    def after(self, k: int, learner: Learner) -> None:
+        """Nothing: the weights of the next episode are that episode's business."""
+
+    def columns(self) -> dict[str, FloatArray]:
+        """One for each expert."""
+        names = [f"{TRUST}{name}" for name in self._names]
+        return dict(zip(names, np.array(self._rows).T, strict=True))
+
+    def state(self) -> dict[str, Any]:
+        """The rows so far."""
+        return {"rows": [list(row) for row in self._rows]}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Go on after those rows."""
+        if self._names:
+            self._rows = _written(state["rows"], self._logged, self._learner, len(self._names))
+
+
 def _written(rows: Any, logged: Sequence[int], learner: Learner, width: int) -> list[list[float]]:
     """Rows out of a file, as many as the learner, which is restored first, has seen logged episodes."""
     count = sum(episode <= learner.episodes_seen for episode in logged)
@@ -212,6 +250,7 @@ MEASURES: dict[str, Callable[[LayeredMDP, Learner, int], Measure]] = {
     "coverage": CoverageMeasure,
     "decomposition": DecompositionMeasure,
     "model-test": ModelTestMeasure,
+    "trust": TrustMeasure,
     "widths": WidthsMeasure,
 }
 

@@ -16,6 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from advmdp._checks import between, integer, numbers
 from advmdp._compiled import kernel
+from advmdp._html import facts
 from advmdp._summation import CompensatedSum, add_one
 from advmdp.adversaries import Adversary
 from advmdp.adversaries.adaptive import Reacting
@@ -75,6 +76,21 @@ class RunResult:
     def regret(self) -> FloatArray:
         """Cumulative pseudo-regret at the logged episodes, against the best fixed policy for all K."""
         return self.frame["regret"].to_numpy()
+
+    def _repr_html_(self) -> str:
+        last = self.frame.iloc[-1]
+        played = int(last["episode"])
+        losses = {"the learner": last["cumulative_loss"], **self.baselines}
+        return facts(
+            type(self).__name__,
+            [
+                ("episodes", f"{played:,}, in {self.seconds:.3g} s"),
+                ("regret", f"{last['regret']:,.4g}, {last['regret'] / played:.3g} per episode"),
+                ("proved bound", "none" if np.isnan(last["bound"]) else f"{last['bound']:,.4g}"),
+                ("expected loss", ", ".join(f"{name} {loss:,.4g}" for name, loss in losses.items())),
+                ("options", ", ".join(f"{name}={value!r}" for name, value in self.options.items()) or "none"),
+            ],
+        )
 
 
 class Watcher(Protocol):
@@ -216,7 +232,7 @@ class Run:
         started, processor_started = time.perf_counter(), time.process_time()
         mdp, learner, adversary, watch = self.mdp, self.learner, self.adversary, self.watch
         layers = mdp.layers
-        rows = mdp.rows
+        rows = tuple(mdp.rows)
         sizes, n_actions, horizon = layers.size_array, layers.n_actions, layers.horizon
         rng, sums, occupancies, q = self._rng, self._sums, self._occupancies, self._q
         policy: FloatArray | None = None

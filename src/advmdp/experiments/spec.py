@@ -4,6 +4,7 @@
     episodes = 1000                 # or a list: every K is a run of its own, with its own constants
     seeds = 5                       # 0, 1, 2, 3, 4; or a list
     measures = ["widths"]           # further columns, see measures.py
+    paired = false                  # true: the first world with the first adversary, the second with the second, ...
     comparators = ["per-episode"]   # regret against changing policies as well, see run
     imports = ["my_worlds"]         # modules that register what is named below
     worlds = ["random-mixture"]     # names, or tables as below
@@ -79,6 +80,7 @@ class Document(_Strict):
     seeds: int | list[int]
     measures: list[str] = []
     comparators: list[int | str] = []
+    paired: bool = False
     imports: list[str] = []
     worlds: list[Entry]
     adversaries: list[Entry]
@@ -216,6 +218,10 @@ class Spec:
             self.worlds = _choices(worlds, "worlds", document.worlds, known)
             self.adversaries = _choices(adversaries, "adversaries", document.adversaries, known)
             self.learners = _choices(learners, "learners", document.learners, known)
+            self.paired = document.paired
+            if self.paired and len(self.worlds) != len(self.adversaries):
+                counts = f"{len(self.worlds)} worlds and {len(self.adversaries)} adversaries"
+                raise InvalidSpecError(f"paired: there are {counts}, should be as many of both")
             parts = (self.worlds, self.adversaries, self.learners, self.episodes, self.seeds)
             _not_too_many("worlds x adversaries x learners x episodes x seeds", math.prod(map(len, parts)))
         except InvalidSpecError as error:
@@ -247,6 +253,17 @@ class Spec:
             raise InvalidSpecError("the spec has no table 'small', so no small variant")
         return Spec(to_toml(document | changes), "the small variant")
 
+    def importing(self, modules: Sequence[str]) -> Spec:
+        """The spec that imports these modules too: what is kept of an experiment can then be repeated as it is."""
+        document = tomllib.loads(self.text)
+        named = document.get("imports", [])
+        more = [module for module in dict.fromkeys(modules) if module not in named]
+        if not more:
+            return self
+        if named:
+            return Spec(to_toml(document | {"imports": [*named, *more]}))
+        return Spec(to_toml({"imports": more}) + self.text)
+
     @property
     def signatures(self) -> dict[str, dict[str, Any]]:
         """By kind and name, the options of all that is used: with them a spec can be read where these are unknown."""
@@ -258,10 +275,12 @@ class Spec:
     @cached_property
     def cells(self) -> tuple[Cell, ...]:
         """Every combination; all learners of a seed stand together."""
-        combinations = itertools.product(self.worlds, self.adversaries, self.episodes, self.seeds, self.learners)
+        together = zip(self.worlds, self.adversaries, strict=True) if self.paired else None
+        problems = together or itertools.product(self.worlds, self.adversaries)
+        combinations = itertools.product(problems, self.episodes, self.seeds, self.learners)
         return tuple(
             Cell(world, adversary, learner, episodes, seed, self.measures, self.comparators)
-            for world, adversary, episodes, seed, learner in combinations
+            for (world, adversary), episodes, seed, learner in combinations
         )
 
     def labels(self, cell: Cell) -> dict[str, str]:

@@ -60,21 +60,53 @@ def last_rows(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def final_regret(frame: pd.DataFrame, references: Sequence[str] = ()) -> pd.DataFrame:
-    """Regret after the last episode: mean over seeds and half-width of its Student-t interval.
+    """Regret after the last episode and loss per episode: means over seeds, half-widths of their Student-t intervals.
 
     For every learner in ``references`` there is a column ``ratio_to_<name>``: the ratio of the mean regrets on the same
     problem, NaN where that learner did not run or where its mean regret is not positive.
     """
     rows = []
     for key, group in last_rows(frame).groupby(GROUP, sort=False):
-        mean, half = mean_and_interval(group["regret"])
-        rows.append((*key, len(group), int(group["episode"].max()), mean, half))
-    table = pd.DataFrame(rows, columns=[*GROUP, "seeds", "episodes", "regret", "half_width"])
+        loss = mean_and_interval(_losses_per_episode(group))
+        rows.append((*key, len(group), int(group["episode"].max()), *mean_and_interval(group["regret"]), *loss))
+    names = ["seeds", "episodes", "regret", "half_width", "loss_per_episode", "loss_half_width"]
+    table = pd.DataFrame(rows, columns=[*GROUP, *names])
     for name in references:
         known = table[table["learner"] == name].set_index(PROBLEM)["regret"]
         reference = [known.get(key, np.nan) for key in zip(table["world"], table["adversary"], strict=True)]
         table[f"ratio_to_{name}"] = table["regret"] / pd.Series(reference, dtype=float).where(lambda x: x > 0.0)
     return table
+
+
+def telling_bounds(frame: pd.DataFrame, horizon: float) -> tuple[pd.DataFrame, list[str]]:
+    """Proved bounds below H k, the most that can be lost, by learner and episode; and who has others only."""
+    known = frame.dropna(subset=["bound"]).groupby(["learner", "episode"], sort=False)["bound"].max().reset_index()
+    telling = known[known["bound"] < horizon * known["episode"]]
+    return telling, [str(name) for name in dict.fromkeys(known["learner"]) if name not in set(telling["learner"])]
+
+
+def verdicts(frame: pd.DataFrame) -> dict[tuple[str, str], str]:
+    """For every problem a sentence: who lost least, how much less than the second, and whether that may be a tie."""
+    sentences = {}
+    for (world, adversary), rows in frame.groupby(PROBLEM, sort=False):
+        table = final_regret(rows).sort_values("loss_per_episode", kind="stable")
+        best, loss = table["learner"].iloc[0], table["loss_per_episode"].iloc[0]
+        text = f"{best} lost {'least, ' if len(table) > 1 else ''}{loss:.3f} per episode"
+        if len(table) > 1:
+            second = table["learner"].iloc[1]
+            pair = rows[rows["learner"].isin([best, second])]
+            gap = paired_differences(pair.assign(regret=_losses_per_episode(pair)), best).iloc[:1]
+            for difference, half in zip(gap["difference"], gap["half_width"], strict=True):
+                text += f": {difference:.3f}" + ("" if np.isnan(half) else f" ± {half:.3f}") + f" less than {second}"
+                unsure = ", one seed, so nobody knows how sure that is" if np.isnan(half) else ", which may be a tie"
+                text += ", no tie (95%, this pair alone)" if difference > half else unsure
+        sentences[str(world), str(adversary)] = text
+    return sentences
+
+
+def _losses_per_episode(rows: pd.DataFrame) -> pd.Series:
+    known = "cumulative_loss" in rows.columns
+    return rows["cumulative_loss"] / rows["episode"] if known else pd.Series(np.nan, rows.index)
 
 
 def paired_differences(frame: pd.DataFrame, baseline: str) -> pd.DataFrame:

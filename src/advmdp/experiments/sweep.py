@@ -6,6 +6,7 @@ import math
 import os
 import select
 import signal
+import sys
 import threading
 import time
 from collections import deque
@@ -17,6 +18,7 @@ from typing import Any
 
 from advmdp import storage
 from advmdp._checks import integer
+from advmdp._log import logger
 from advmdp.errors import InvalidSpecError
 from advmdp.experiments.defaults import CHECKPOINT_EVERY
 from advmdp.experiments.engines import PATIENCE, Engine, InProcessEngine, LocalEngine
@@ -31,7 +33,7 @@ LAST_MOMENTS = 5.0
 
 
 class Display:
-    """Is told how it goes; this one shows nothing."""
+    """Is told how it goes; this one shows nothing, and logs what the user should know."""
 
     def begin(self, cells: Sequence[Cell], done: int, workers: int) -> None:
         """Before the first cell: what is to be computed, and how many cells were there already."""
@@ -44,6 +46,7 @@ class Display:
 
     def log(self, text: str) -> None:
         """Something that the user should know."""
+        logger.info(text)
 
     def refresh(self) -> None:
         """A moment has passed."""
@@ -288,8 +291,11 @@ def _ended_in_any_case() -> Generator[None, None, None]:
 
     Python calls handlers between two steps of the interpreter, which a kernel may not reach for hours.  What the system
     writes into a pipe at once, a second thread can read.  Files are replaced whole, so nothing is half done; what was
-    running is found as pending.
+    running is found as pending.  Not on Windows, which cannot wait for a pipe.
     """
+    if sys.platform == "win32":
+        yield
+        return
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from advmdp import _gymnasium, storage
 from advmdp._checks import float_array
+from advmdp._html import facts, shortened
 from advmdp.errors import InvalidMDPError
 from advmdp.layered.mixtures import stack_kernels
 from advmdp.layered.models import LinearMixtureModel, TabularModel, mask_tree, tables_tree
@@ -36,9 +37,9 @@ class LayeredMDP:
     Parameters
     ----------
     kernels
-        List over layers 0..H-1 of arrays ``(S_h, A, S_{h+1})`` of next-state probabilities.  Rows must sum
-        to one within 1e-9; what is left of the error is normalised away.  The same array object may stand in
-        several layers: it is checked and stored once.
+        List over layers 0..H-1 of arrays ``(S_h, A, S_{h+1})`` of next-state probabilities.  Rows must sum to
+        one within 1e-9 and are then normalised.  The same array object may stand in several layers: it is checked and
+        stored once.
         A layer may also be a sparse matrix of SciPy, ``(S_h * A, S_{h+1})``, rows ordered by state, then action.  It
         is stored so if it is large, and tabular learners are then told which transitions are possible.
     available
@@ -157,6 +158,13 @@ class LayeredMDP:
     def __repr__(self) -> str:
         return f"{type(self).__name__}(layer_sizes={self.layer_sizes}, n_actions={self.n_actions})"
 
+    def _repr_html_(self) -> str:
+        scene = self._scene
+        rows = [*self._model._facts(), ("transitions", f"{self._rows.values.size:,} stored")]
+        rows += [("names of actions", shortened(scene.actions))] if scene.actions else []
+        rows += [("natural losses", scene.natural_losses)] if scene.natural_losses else []
+        return facts(type(self).__name__, rows)
+
     @staticmethod
     def from_gymnasium(env: Any, horizon: int) -> tuple[LayeredMDP, list[FloatArray]]:
         """Unroll a tabular Gymnasium environment over ``horizon`` steps.
@@ -179,8 +187,8 @@ class LayeredMDP:
             environment has terminated there.  Actions that the environment masks (``action_masks``, Taxi's
             ``action_mask``, or ``info["action_mask"]``) are unavailable.
         losses
-            One table of expected losses: rewards mapped affinely to [0, 1], the highest to 0 (where it is negative,
-            reward 0 is); waiting in a terminal state counts as reward 0.
+            One table of expected losses: rewards mapped affinely to [0, 1], the highest reward (or 0, if that is
+            higher) to 0.  Waiting in a terminal state counts as reward 0.
         """
         kernels, losses, available, scene = _gymnasium.unroll(env, horizon)
         return LayeredMDP(kernels, available, scene=scene), losses
@@ -196,7 +204,7 @@ class LinearMixtureMDP(LayeredMDP):
     theta
         List over layers of vectors ``(d,)``; the last one is ignored, like the last features.
     bound
-        B; by default the largest norm of theta_0..theta_{H-2}, which tells learners that much of the truth.
+        B; by default the largest norm of theta_0..theta_{H-2}, which learners then know.
     simplex, zeros_are_certain, shared, scales, available
         As in :class:`LinearMixtureModel`.
     scene

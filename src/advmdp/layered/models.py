@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from advmdp._checks import integer
+from advmdp._html import facts, shortened
 from advmdp.errors import InvalidMDPError
 from advmdp.layered.mixtures import stack_kernels
 from advmdp.layered.rows import Rows, SparseRows, flat_rows
@@ -110,6 +111,19 @@ class TabularModel:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(layer_sizes={self.layer_sizes}, n_actions={self.n_actions})"
+
+    def _repr_html_(self) -> str:
+        return facts(type(self).__name__, self._facts())
+
+    def _facts(self) -> list[tuple[str, str]]:
+        """What a notebook shows."""
+        counted = self._layers.counted
+        able = "" if self._layers.available is None else f", {counted.actions:.3g} available on average"
+        return [
+            ("steps (H)", f"{self.horizon:,}"),
+            ("states (S)", f"{self.n_states:,}; by layer {shortened(self.layer_sizes)}"),
+            ("actions (A)", f"{self.n_actions:,}{able}"),
+        ]
 
     def _tree(self) -> dict[str, Any]:
         tree = {
@@ -248,6 +262,11 @@ class LinearMixtureModel(TabularModel):
         masks = {id(a): possible_transitions(a) for _, a in distinct(self._features[:-1])}
         last = np.ones(self._features[-1].shape[:3], dtype=bool)
         return (*(masks[id(a)] for a in self._features[:-1]), last)
+
+    def _facts(self) -> list[tuple[str, str]]:
+        weights = ["weights >= 0"] * self.simplex + ["the same in every layer"] * self.shared
+        mixture = [f"of {self.dim} kernels" if self.simplex else f"{self.dim} coordinates", *weights]
+        return [*super()._facts(), ("mixture (d)", ", ".join(mixture)), ("bound (B)", f"{self.bound:.4g}")]
 
     @classmethod
     def from_kernels(

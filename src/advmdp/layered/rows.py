@@ -8,6 +8,8 @@ features.  :class:`Rows` has those of all layers in a few flat arrays, for compi
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
+from itertools import pairwise
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -217,6 +219,10 @@ class Rows(NamedTuple):
         return self._replace(values=values)
 
 
+#: The same without names, which a kernel of small passes is given: they would cost as much as the pass.
+RowParts = tuple[Any, ...]
+
+
 def flat_rows(tables: Sequence[Table | NDArray[Any]]) -> Rows:
     """The rows of these layers."""
     distinct: dict[int, Any] = {}
@@ -253,12 +259,12 @@ def row_tables(rows: Rows, tables: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(views[id(table)] for table in tables)
 
 
-def dense_rows(layers: Layers) -> Rows:
+@lru_cache(maxsize=64)
+def dense_supports(sizes: tuple[int, ...], n_actions: int) -> Rows:
     """The supports of layers in which everything is possible, without values."""
-    sizes = layers.size_array
-    counts = sizes[:-1] * layers.n_actions * sizes[1:]
-    places = np.zeros((layers.horizon, 3), dtype=np.int64)
-    places[:, 0], places[:, 1] = np.cumsum(counts) - counts, -1
+    counts = [n * n_actions * m for n, m in pairwise(sizes)]
+    places = np.zeros((len(counts), 3), dtype=np.int64)
+    places[:, 0], places[:, 1] = np.cumsum([0, *counts])[:-1], -1
     nothing = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32), np.empty(0)
     return Rows(*(read_only(part) for part in (places, *nothing)))
 
@@ -336,7 +342,7 @@ def entry_of(rows: Rows, h: int, pair: int, width: int, state: int) -> int:
 
 @sum_kernel
 def layer_means(rows: Rows, h: int, first: int, end: int, width: int, value: FloatArray, means: FloatArray) -> None:
-    """:func:`row_mean` of the pairs from ``first`` to ``end`` of layer h."""
+    """sum_{s'} P(s' | s, a) V(s') of the pairs from ``first`` to ``end`` of layer h, V from its first state on."""
     row = rows.places[h, 1]
     if row < 0:
         begin = rows.places[h, 0] + first * width
@@ -356,19 +362,3 @@ def layer_means(rows: Rows, h: int, first: int, end: int, width: int, value: Flo
                 total += rows.values[e] * value[rows.nexts[e - shift]]
             means[pair] = total
             begin = stop
-
-
-@sum_kernel
-def row_mean(rows: Rows, h: int, pair: int, width: int, value: FloatArray) -> float:
-    """sum_{s'} P(s' | s, a) V(s') of a pair of layer h, V from the first state of the next layer on."""
-    first = rows.places[h, 1]
-    total = 0.0
-    if first < 0:
-        begin = rows.places[h, 0] + pair * width
-        for t in range(width):
-            total += rows.values[begin + t] * value[t]
-    else:
-        shift = rows.places[h, 2]
-        for e in range(rows.at[first + pair], rows.at[first + pair + 1]):
-            total += rows.values[e] * value[rows.nexts[e - shift]]
-    return total

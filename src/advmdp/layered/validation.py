@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from advmdp._checks import float_array
 from advmdp.errors import InvalidMDPError
-from advmdp.layered.rows import SparseRows, Table, is_sparse, sparse_table, sums_of, values_of
+from advmdp.layered.rows import SparseRows, Table, is_sparse, like, per_entry, sparse_table, sums_of, values_of
 from advmdp.layered.shape import BoolArray, FloatArray, Layers, distinct, read_only
 
 #: Rows must sum to one, and norms respect their bounds, up to this.
@@ -191,26 +191,26 @@ def layer_sizes(arrays: Sequence[Any], what: str) -> tuple[int, ...]:
 def probability_rows(array: Any, h: int, what: str = "kernels", negative: float = 1e-12) -> Any:
     """Rows that are distributions, rounding errors (below -``negative``) cut off and normalised away."""
     values = values_of(array)
-    wrong = values < -negative
-    if wrong.any():
-        place, value = _first_wrong(array, values == values.min())
+    least = values.min(initial=0.0)
+    if least < -negative:
+        place, value = _first_wrong(array, values == least)
         raise InvalidMDPError(f"{what}[{h}], {place}: probability {value:.6g} is negative")
     sums = sums_of(array)
-    off = np.abs(sums - 1.0) > TOLERANCE
-    if off.any():
-        s, a = (int(i) for i in np.argwhere(off)[0])
+    off = np.abs(sums - 1.0)
+    if off.max() > TOLERANCE:
+        s, a = (int(i) for i in np.argwhere(off > TOLERANCE)[0])
         raise InvalidMDPError(
             f"{what}[{h}], {_place((s, a))}: probabilities sum to {sums[s, a]:.12g}, should be 1 (within {TOLERANCE:g})"
         )
-    values = np.maximum(values, 0.0)
-    rows = array.with_values(values) if isinstance(array, SparseRows) else values
-    sums = sums_of(rows)
+    if least < 0.0:
+        values = np.maximum(values, 0.0)
+        sums = sums_of(like(array, values))
+        off = np.abs(sums - 1.0)
     # Rows that are right to rounding stay as they are, so that normalising twice changes nothing.
-    divisors = np.where(np.abs(sums - 1.0) > 1e-14, sums, 1.0)
-    if isinstance(rows, SparseRows):
-        return rows if (divisors == 1.0).all() else rows.with_values(values / divisors.ravel()[rows.pairs])
-    rows /= divisors[:, :, None]
-    return rows
+    wrong = off > 1e-14
+    if wrong.any():
+        values = values / per_entry(array, np.where(wrong, sums, 1.0))
+    return like(array, values)
 
 
 def check_norms(features: Table, h: int) -> None:

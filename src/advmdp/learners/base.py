@@ -36,6 +36,9 @@ from advmdp.learners.options import NoOptions
 from advmdp.occupancy import check_policy
 from advmdp.registry import learners
 from advmdp.seeding import IndexedGenerator, Stream, generator
+from advmdp.solvers import MirrorStep
+from advmdp.solvers.conditional import ConditionalStep
+from advmdp.solvers.repeated import FlatStep
 
 #: Arguments of every learner, beside the options of its own.
 COMMON = ("start", "watch", "seed")
@@ -387,9 +390,9 @@ class Learner(ABC):
         """Learn what can be learned from episodes that were *not* played with the learner's policy.
 
         Their transitions count like logged ones; planners and predictors also average their losses (NaN or None where
-        they were not seen).  They are none of the episodes that are counted.  ``prior`` is a flat mask over pairs: of
-        those, one whose loss was never seen is expected to cost what the others of its layer do, until it is visited;
-        without it nothing, so that it is tried.
+        they were not seen).  They do not count in :attr:`episodes_seen`.  ``prior`` is a flat mask over pairs: a pair
+        in it whose loss was never seen is expected to cost as much as the other pairs of its layer, until it is
+        visited.  Any other unseen pair is expected to cost nothing, so that it is tried.
         """
         checked = []
         for episode in episodes:
@@ -444,9 +447,9 @@ class Learner(ABC):
         losses: ArrayLike | Sequence[float | None] | None,
         loss_table: Sequence[ArrayLike] | FloatArray | None = None,
     ) -> None:
-        """Tell losses that an episode was told without: H numbers, None where they still come, NaN where never.
+        """Tell the late losses of an episode: H numbers, None where one still comes, NaN where it never will.
 
-        Before the next update this gives what telling them at once would have given.  After it (or after logs were
+        Before the next update this has the same effect as telling them at once.  After it (or after logs were
         observed) they enter with the update that follows, for learners with ``partial``.
 
         Parameters
@@ -544,6 +547,11 @@ class Learner(ABC):
         learners that do not watch the model.  See :mod:`advmdp.confidence.misspecification`.
         """
         return None if self._now.watch is None else self._now.watch.weigh(level)
+
+    @property
+    def last_step(self) -> MirrorStep | FlatStep | ConditionalStep | None:
+        """The last optimisation step with its certificate, of learners that take such steps; None before the first."""
+        return None
 
     def regret_bound(self, episodes: int) -> float:
         """A proved bound on the regret after that many episodes, for authors who have one (ours: theory.bounds)."""
@@ -717,7 +725,7 @@ def make_learner(
 ) -> Learner:
     """Build a learner by name; ``advmdp list`` prints the names with their options.
 
-    ``problem`` is a model, or an MDP, of which only learners with known transition see more than ``.model``.
+    ``problem`` is a model or an MDP; only learners with known transition see more of an MDP than its ``.model``.
     ``episodes`` is K, the number that its constants are made for (None for learners that need none), ``start`` a policy
     to begin with, and ``seed`` that of :meth:`Learner.act`.
 

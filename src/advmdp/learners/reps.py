@@ -18,6 +18,9 @@ from advmdp.layered import FloatArray, IntArray
 from advmdp.learners.base import Learner
 from advmdp.learners.parts.predictors import Forecast, Ridge, with_losses
 from advmdp.learners.parts.steps import OccupancyStep
+from advmdp.solvers import MirrorStep
+from advmdp.solvers.conditional import ConditionalStep
+from advmdp.solvers.repeated import FlatStep
 
 
 class Estimator(Protocol):
@@ -248,9 +251,9 @@ class RepsLearner(Learner):
         return None if predictions is None else self._layers.split(predictions.table.copy())
 
     @property
-    def last_step(self) -> Any:
-        """The last mirror step with its certificate; None before the first update."""
-        return self._now.state.step.last
+    def last_step(self) -> MirrorStep | FlatStep | ConditionalStep | None:
+        step: MirrorStep | FlatStep | ConditionalStep | None = self._now.state.step.last
+        return step
 
     @property
     def certificate(self) -> float:

@@ -32,9 +32,9 @@ FILE_VERSION = 1
 class Agent:
     """A learner with a process: begin an episode, act in it, tell what it cost, end it.
 
-    Several episodes may be open at once.  Each is played with the policy that was in force when it began, and learned
-    from as such when it ends; nothing is proved about overlap, and learners that need all costs of an episode at once
-    (``learner.partial`` is False) cannot have it.  An agent belongs to one thread.
+    Several episodes may be open at once.  Each is played with the policy of the moment when it began, and the
+    agent learns from it when it ends.  Nothing is proved about overlap.  Learners that need all costs of an episode at
+    once (``learner.partial`` is False) allow one open episode only.  An agent belongs to one thread.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class Agent:
     clip
         Whether to cut costs that are out of range, and count them in :attr:`clipped`; else they are errors.
     wait
-        Whether costs that were not told when an episode ends come later, where :meth:`OpenEpisode.end` does not say.
+        Whether costs not told by the end of an episode come later; :meth:`OpenEpisode.end` can override it.
     options
         Of the learner, if it is given by name.
 
@@ -104,7 +104,7 @@ class Agent:
                 raise InvalidSpecError(f"options {sorted(options)} belong to a learner that is given by name")
             made = learner
         else:
-            made = make_learner(learner, process.model, seed=seed, **self._options(learner, options))
+            made = make_learner(learner, process.model, seed=seed, **self._options(learner, options, slack))
         if not self._fits(made):
             raise InvalidSpecError(f"learner {made!r} was made for another process than {process!r}")
         if made.feedback == "full":
@@ -150,7 +150,7 @@ class Agent:
             raise InvalidSpecError(f"slack is {slack}, but there is no baseline to be compared with: give one")
         return Guard.empty(float(slack), self._layers.horizon)
 
-    def _options(self, name: str, options: dict[str, Any]) -> dict[str, Any]:
+    def _options(self, name: str, options: dict[str, Any], slack: float | None) -> dict[str, Any]:
         """Options of a learner that may be told the costs of all actions, and knows the baseline, as far as it can."""
         entry = learners.get(name)
         known = getattr(getattr(entry, "Options", None), "__dataclass_fields__", {})
@@ -164,6 +164,11 @@ class Agent:
             return options | {"experts": [policy, *(options.get("experts") or ())]}
         if getattr(entry, "takes_start", False) and "start" not in options:
             return options | {"start": policy}
+        # One that predicts costs compares itself with the baseline when it explains.
+        if slack is None and "start" not in options and not getattr(entry, "predicts", False):
+            raise InvalidSpecError(
+                f"learner {name!r} has no use for a baseline; portfolio has, and slack= guards any learner with one"
+            )
         return options
 
     def explain(self) -> Explanation:
@@ -212,7 +217,7 @@ class Agent:
 
     @property
     def guard_plays(self) -> int:
-        """Episodes that the baseline played for the guard, or for its coin, those that were abandoned included."""
+        """Episodes that the baseline played for the guard or its coin, including abandoned ones."""
         return 0 if self._guard is None else self._guard.sure_episodes + self._guard.coins
 
     def _uniform(self, number: int, place: int) -> float:
@@ -445,10 +450,10 @@ class Agent:
         """Learn from episodes that somebody else played.
 
         Each is a list of ``(state, action)`` or ``(state, action, cost)``, one for each step, where the cost may be
-        ``{action: cost}`` too; one that ended early has the state in which it did as its last entry, alone.  Dynamics
-        are learned as if the episodes had been played; costs (None where not seen) enter the means that planners plan
-        with, and no estimate that is weighed by the probability of an action, which is not known.  What was never done
-        is then expected to cost as much as what was, in the same step, and no longer tried for its own sake.
+        ``{action: cost}`` too.  If an episode ended early, its last entry is the final state alone.  Dynamics are
+        learned as if the agent had played the episodes.  Costs (None where not seen) enter the means that planners use,
+        but no estimate that needs the unknown probability of an action.  An action that was never taken is then
+        expected to cost as much as the others of its step, and is no longer tried for its own sake.
         """
         if not self.learner.partial and self._records:
             raise InvalidEpisodeError(
@@ -625,9 +630,9 @@ class OpenEpisode:
         return record
 
     def act(self, state: Any, step: int | None = None) -> Any:
-        """The action for the state in which the process is now; every call is one step further.
+        """The action for the current state of the process; every call is one step.
 
-        ``step`` may be given to be sure: the number of the step that is due, from 0.  Asking twice is then an error.
+        ``step``, if given, must be the number of the step that is due, from 0.  Asking twice is then an error.
         """
         return self._agent._act(self._under_way(), state, step)
 
@@ -667,7 +672,7 @@ class OpenEpisode:
         agent._end(self._under_way(), state, agent.wait if wait is None else wait)
 
     def abandon(self) -> None:
-        """Learn nothing from the episode; or, if it waits for costs: what has not come will not come."""
+        """Learn nothing from the episode; or, if it waits for costs, stop waiting: they will not come."""
         self._agent._abandon(self._agent._record(self.number))
 
     def __repr__(self) -> str:

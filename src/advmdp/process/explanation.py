@@ -38,16 +38,16 @@ class Explanation:
     trust
         Probability of each expert of playing the next episode, for learners that have experts.
     expected_cost, baseline_cost
-        Of one episode of what the agent plays, and of the baseline, under the likeliest mixture and the mean of the
-        costs seen; what was never seen counts as the mean of what was, in the same step.  None where the learner keeps
-        no such means (or there is no baseline).
+        Expected costs of one episode of the agent's policy and of the baseline, under the likeliest mixture and the
+        mean of the costs seen.  An unseen cost counts as the mean of the costs seen in the same step.  None where the
+        learner keeps no such means (or there is no baseline).
     misspecification
         Whether transitions contradict the scenarios, see :meth:`advmdp.Learner.misspecification`.
     clipped
         Costs that were out of range and cut.
     guard_plays, guard_active, guard_bound
-        Episodes that the baseline played for the guard; whether it plays the next one; and what the baseline would have
-        lost at least in the episodes that the guard did not play (in losses).  None without a guard.
+        Episodes that the baseline played for the guard; whether it plays the next one; and a lower bound on the
+        baseline's loss in the episodes that the guard did not play (in losses).  None without a guard.
     """
 
     episodes: int

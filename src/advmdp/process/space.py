@@ -40,8 +40,8 @@ class Process:
         Steps of an episode, from 0 to ``horizon - 1``.  What follows the last action is the end, whatever it is:
         scenarios are not asked for it.
     cost_range
-        The lowest and the highest cost of one step, in your units.  Nothing is charged after an early end (nor for the
-        draw of the start); where there is one, the range is widened to hold 0, and :attr:`cost_range` says so.
+        The lowest and the highest cost of one step, in your units.  Nothing is charged after an early end, nor for the
+        draw of a random start.  If the process has either, the range is widened to hold 0; see :attr:`cost_range`.
     shared
         Whether reality mixes the scenarios with the same weights in every step.
     samples
@@ -227,7 +227,7 @@ class Process:
     # --------------------------------------------------------------------- from names to numbers
 
     def states(self, step: int) -> list[Any]:
-        """The states of a step, in the order of the model's; ``ENDED`` is where episodes wait that ended before."""
+        """The states of a step, in the model's order; episodes that ended earlier wait in ``ENDED``."""
         return list(self._at(step).states)
 
     def actions(self, step: int, state: Any) -> tuple[Any, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from textwrap import wrap
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +21,14 @@ from numpy.typing import ArrayLike
 from scipy.optimize import isotonic_regression
 
 from advmdp.errors import InvalidSpecError
-from advmdp.experiments.statistics import ROUNDING, growth_exponents, learners_of, mean_curves, performance_profile
+from advmdp.experiments.statistics import (
+    ROUNDING,
+    growth_exponents,
+    learners_of,
+    mean_curves,
+    performance_profile,
+    telling_bounds,
+)
 from advmdp.theory.decomposition import TERMS
 
 #: Okabe and Ito's palette, which colour-blind readers can tell apart; the dashes repeat the message.
@@ -48,10 +56,19 @@ def make_styles(names: Iterable[str]) -> dict[str, Style]:
 # --------------------------------------------------------------------------------------- curves of learners
 
 
-def plot_regret(ax: Axes, frame: pd.DataFrame, styles: Styles | None = None) -> None:
-    """Mean regret of each learner over the episodes, with its band."""
+def plot_regret(
+    ax: Axes, frame: pd.DataFrame, styles: Styles | None = None, *, bounds: bool = False, horizon: int | None = None
+) -> None:
+    """Mean regret of each learner over the episodes, with its band.
+
+    With ``bounds``, also proved bounds (column ``bound``) where they are below H k, the most that can be lost.
+    A sentence under the axis names the others.  H is the ``horizon`` of the world, which frames do not hold.
+    """
+    styles = make_styles(learners_of(frame)) if styles is None else styles
     _plot_curves(ax, frame, "regret", styles)
     ax.set_ylabel("regret")
+    if bounds:
+        _plot_bounds(ax, frame, styles, horizon)
     _count_ticks(ax)
 
 
@@ -236,6 +253,20 @@ def _plot_curves(
                 ax.plot(episodes, edge, color=style.colour, linewidth=0.5, alpha=0.6)
     ax.set_xlabel("episodes")
     _tidy(ax)
+
+
+def _plot_bounds(ax: Axes, frame: pd.DataFrame, styles: Styles, horizon: int | None) -> None:
+    """Most theorems speak of the last episode alone: a single point."""
+    if horizon is None:
+        raise InvalidSpecError("bounds=True needs horizon, that of the world: a bound above H k says nothing")
+    _need(frame, "bound")
+    telling, vacuous = telling_bounds(frame, horizon)
+    for learner, told in telling.groupby("learner", sort=False):
+        style = Style(styles[str(learner)].colour, (1.0, 1.5))
+        _line(ax, told["episode"], told["bound"], style, f"{learner}, proved", marker="v", markersize=4)
+    no_bound = "No bound is proved for these learners." if telling.empty else "No proved bound is vacuous."
+    sentence = f"Vacuous, at least H k, are the proved bounds of {', '.join(vacuous)}." if vacuous else no_bound
+    ax.set_xlabel("episodes\n" + "\n".join(wrap(sentence.replace("$", r"\$"), 60)))
 
 
 def _line(ax: Axes, x: ArrayLike, y: ArrayLike, style: Style, label: str, **options: Any) -> None:

@@ -16,7 +16,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from advmdp.confidence.misspecification import LEVEL
-from advmdp.experiments.statistics import mean_curves
+from advmdp.experiments.measures import TRUST
+from advmdp.experiments.statistics import mean_curves, verdicts
 from advmdp.layered import LayeredMDP
 from advmdp.report.figures import COLOURS, make_styles, plot_occupancy, plot_policy
 from advmdp.report.results import Results, interval, number, significant
@@ -137,6 +138,8 @@ def _count(number: int, what: str) -> str:
 
 def _result_parts(results: Results) -> dict[str, Any]:
     problems = []
+    losses_known = "mean_loss" in results.measures
+    sentences = verdicts(results.frame) if losses_known else {}
     for (world, adversary), rows in results.problems():
         table = results.printable(world, adversary).drop(columns=["world", "adversary"])
         columns, values = _curve_table(rows)
@@ -147,10 +150,16 @@ def _result_parts(results: Results) -> dict[str, Any]:
                 "rows": table.to_numpy().tolist(),
                 "curve_columns": columns,
                 "curve_rows": values,
+                "verdict": sentences.get((world, adversary), ""),
+                "short": results.short(world, adversary),
+                "bounds_note": results.bounds((world, adversary), rows)[1],
+                "trust": [(name, *_curve_table(parts, "trust")) for name, parts in results.trust(rows)],
             }
         )
     parts: dict[str, Any] = {
         "problems": problems,
+        "losses_known": losses_known,
+        "short_columns": ("learner", "loss per episode", "regret per episode", "ms per episode"),
         "curves_note": "Means over seeds; the bands are 95% Student-t intervals.",
         "table_note": (
             "Means over seeds ± half a 95% Student-t interval. All learners of a seed meet the same losses and luck, "
@@ -194,9 +203,9 @@ def _result_parts(results: Results) -> dict[str, Any]:
     return parts
 
 
-def _curve_table(rows: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
-    """Regret at a few episodes (powers of ten and the last), a column per learner."""
-    curves = mean_curves(rows)
+def _curve_table(rows: pd.DataFrame, column: str = "regret") -> tuple[list[str], list[list[str]]]:
+    """A column at a few episodes (powers of ten and the last), a column per learner."""
+    curves = mean_curves(rows, column)
     last = int(curves["episode"].max())
     shown = sorted({k for k in curves["episode"] if str(k).strip("0") == "1"} | {last})
     values = {(row["learner"], row["episode"]): (row["mean"], row["half_width"]) for row in curves.to_dict("records")}
@@ -219,13 +228,23 @@ def _data(results: Results) -> dict[str, Any]:
         name: {"colour": COLOURS.index(style.colour), "dashes": style.dashes}
         for name, style in make_styles(results.learners).items()
     }
-    problems = [
-        {"title": " / ".join(key), "curves": {column: list(_series(rows, column)) for column in results.measures}}
-        for key, rows in results.problems()
-    ]
+    problems = []
+    for key, rows in results.problems():
+        curves = {column: list(_series(rows, column)) for column in results.measures}
+        for name, bound in results.bounds(key, rows)[0].groupby("learner", sort=False):
+            label, nothing = f"proved bound of {name}", [None] * len(bound)
+            styles[label] = {"colour": styles[str(name)]["colour"], "dashes": (1.2, 1.2)}
+            points = {"x": bound["episode"].tolist(), "y": significant(bound["bound"]), "low": nothing, "high": nothing}
+            curves["regret"].append({"learner": label, "of": name, **points})
+        trust = [list(_series(parts, "trust")) for _, parts in results.trust(rows)]
+        problems.append({"title": " / ".join(key), "curves": curves, "trust": trust})
+    experts = [str(name) for name in results.frame if str(name).startswith(TRUST)]
+    for name, style in make_styles(experts).items():
+        styles[name] = {"colour": COLOURS.index(style.colour), "dashes": style.dashes}
     data: dict[str, Any] = {
         "measures": measures,
         "learners": results.learners,
+        "experts": experts,
         "styles": styles,
         "problems": problems,
         "profile": None,

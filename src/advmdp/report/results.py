@@ -16,6 +16,7 @@ import pandas as pd
 from advmdp.confidence.misspecification import LEVEL
 from advmdp.experiments.contents import Final
 from advmdp.experiments.defaults import REFERENCES
+from advmdp.experiments.measures import TRUST
 from advmdp.experiments.spec import Cell
 from advmdp.experiments.statistics import (
     GROUP,
@@ -26,6 +27,7 @@ from advmdp.experiments.statistics import (
     paired_differences,
     performance_profile,
     scaling_exponents,
+    telling_bounds,
 )
 from advmdp.experiments.store import Store
 from advmdp.layered import LayeredMDP
@@ -35,6 +37,7 @@ from advmdp.worlds import make_world
 #: Columns of a frame that a report can show, with their labels.
 MEASURES = {
     "regret": "regret",
+    "mean_loss": "loss per episode, so far",
     "loss": "expected loss of the episode",
     "width": "width of the confidence set",
     "upper_ratio": "u / true occupancy",
@@ -102,6 +105,8 @@ class Results:
         rows = self.rows
         if {"upper_occupancy", "true_occupancy"} <= set(rows.columns):
             rows = rows.assign(upper_ratio=rows["upper_occupancy"] / rows["true_occupancy"])
+        if "cumulative_loss" in rows:
+            rows = rows.assign(mean_loss=rows["cumulative_loss"] / rows["episode"])
         order = pd.DataFrame({key: rows[key].map(self._planned(key).index) for key in GROUP}, index=rows.index)
         return rows.loc[order.sort_values(GROUP, kind="stable").index]
 
@@ -152,7 +157,44 @@ class Results:
         table = table.merge(last_rows(self.frame).groupby(GROUP, sort=False)["bound"].mean().reset_index(), on=GROUP)
         cells = pd.DataFrame(list(self.manifest["cells"].values()))
         cells["episodes_per_second"] = cells["episodes_per_second"].astype(float)
-        return table.merge(cells.groupby(GROUP)["episodes_per_second"].mean().reset_index(), on=GROUP, how="left")
+        cells["milliseconds"] = 1000.0 * cells["processor_seconds"].astype(float) / cells["episodes"]
+        # The median: the first run of a worker may have to compile.
+        speed = cells.groupby(GROUP)[["episodes_per_second", "milliseconds"]].median().reset_index()
+        return table.merge(speed, on=GROUP, how="left")
+
+    def trust(self, rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+        """Of the rows of a problem: who draws experts, and a frame with the experts in the place of learners."""
+        names = [str(name) for name in rows if str(name).startswith(TRUST)]
+        for learner, own in rows.groupby("learner", sort=False):
+            parts = [own.assign(learner=name, trust=own[name]) for name in names if own[name].notna().any()]
+            if parts:
+                yield str(learner), pd.concat(parts)
+
+    def bounds(self, problem: tuple[str, str], rows: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+        """Proved bounds where they are below H k, the most that can be lost, and a sentence on the others."""
+        mdp, final = self.worlds.get(problem[0]), self.finals.get(problem)
+        horizon = mdp.horizon if mdp is not None else len(final.policy) if final is not None else math.nan
+        telling, silent = telling_bounds(rows, horizon)
+        if not silent or math.isnan(horizon):
+            return telling, ""
+        most = number(horizon * rows["episode"].max())
+        return telling, (
+            f"At this size the proved bounds of {', '.join(silent)} say nothing: they are above {most}, "
+            "the most that can be lost."
+        )
+
+    def short(self, world: str, adversary: str) -> list[tuple[str, ...]]:
+        """Of one problem, best first: learner, loss and regret per episode, milliseconds per episode."""
+        table = self.final[(self.final["world"] == world) & (self.final["adversary"] == adversary)]
+        return [
+            (
+                row["learner"],
+                interval(row["loss_per_episode"], row["loss_half_width"]),
+                interval(row["regret"] / row["episodes"], row["half_width"] / row["episodes"]),
+                number(row["milliseconds"]),
+            )
+            for row in table.sort_values(["loss_per_episode", "regret"], kind="stable").to_dict("records")
+        ]
 
     @cached_property
     def scaling(self) -> pd.DataFrame | None:

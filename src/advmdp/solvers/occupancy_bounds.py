@@ -26,9 +26,9 @@ from advmdp.confidence import ConfidenceSet, EllipsoidSet, KnownKernels
 from advmdp.confidence.base import Arrivals
 from advmdp.errors import InvalidMDPError
 from advmdp.layered import Layers
-from advmdp.layered.rows import SparseRows
+from advmdp.layered.rows import Rows, SparseRows, entry_of, row_begin, row_end
 from advmdp.occupancy import check_policy
-from advmdp.solvers.layout import view1
+from advmdp.solvers.layout import fill, view1
 from advmdp.solvers.problem import require_rows
 from advmdp.solvers.row_sets import KNOWN, NOTHING, RowData, entry_bounds, layer_means, listed_means, row_data
 
@@ -36,8 +36,6 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
-#: So many values are sorted by insertion.
-FEW = 48
 #: Mass below this need not be placed: to leave it out makes a lower bound smaller.
 SETTLED = 1e-13
 
@@ -264,24 +262,23 @@ def _sparse_hull(
 ) -> None:
     """Extremes of each entry of a sparse layer; ``values`` (m,) is zero before and after, ``means`` has N entries."""
     nothing = view1(values, 0, 0)
-    first = arrivals.first[h]
+    first = arrivals.first[h, 0]
+    start = row_begin(data.rows, h, 0, m)
     for t in range(m):
         begin = arrivals.at[first + t]
-        end = arrivals.at[first + t + 1]
-        count = 0
-        for x in range(begin, end):
-            s = arrivals.states[x]
-            if count == 0 or data.states[count - 1] != s:
-                data.states[count] = s
-                count += 1
-        values[t] = 1.0
-        listed_means(data, h, n, n_actions, m, block, data.states, count, values, means, nothing)
-        for x in range(begin, end):
-            high[arrivals.entries[x]] = means[arrivals.pairs[x] % n_actions * n + arrivals.states[x]]
-        values[t] = -1.0
-        listed_means(data, h, n, n_actions, m, block, data.states, count, values, means, nothing)
-        for x in range(begin, end):
-            low[arrivals.entries[x]] = -means[arrivals.pairs[x] % n_actions * n + arrivals.states[x]]
+        count = arrivals.at[first + t + 1] - begin
+        for j in range(count):
+            data.states[j] = arrivals.states[begin + j]
+        for sign in (1.0, -1.0):
+            values[t] = sign
+            listed_means(data, h, n, n_actions, m, block, data.states, count, values, means, nothing)
+            found = high if sign > 0.0 else low
+            for j in range(count):
+                s = data.states[j]
+                for a in range(n_actions):
+                    e = entry_of(data.rows, h, s * n_actions + a, m, t)
+                    if e >= 0:
+                        found[e - start] = sign * means[a * n + s]
         values[t] = 0.0
 
 
@@ -363,10 +360,10 @@ def _backward_from(
             state -= n
             block -= n * n_actions
             here = view1(reachable, state, n)
-            next_count = ancestors(arrivals, h, here, lists[now], count, listed, lists[1 - now])
+            next_count = ancestors(arrivals, h, here, lists[now], count, count == m, listed, lists[1 - now])
             following = values[now]
             function = values[1 - now]
-            if arrivals.first[h] < 0:
+            if arrivals.first[h, 0] < 0:
                 layer_means(data, h, n, n_actions, m, block, here, view1(following, 0, m), means, nothing)
             else:
                 listed_means(
@@ -393,13 +390,17 @@ def ancestors(
     reachable: Flags,
     states: Integers,
     count: int,
+    everything: bool,
     listed: Flags,
     found: Integers,
 ) -> int:
-    """The reachable states of layer h that lead to one of some states, into ``found``; their number."""
-    first = arrivals.first[h]
+    """The reachable states of layer h that lead to one of some states, into ``found``; their number.
+
+    If these states are ``everything`` in their layer, all reachable ones are taken.
+    """
+    first = arrivals.first[h, 0]
     number = 0
-    if first < 0:
+    if first < 0 or everything:
         for s in range(reachable.shape[0]):
             if reachable[s]:
                 found[number] = s
@@ -431,23 +432,24 @@ def forward_intervals(
 ) -> None:
     """[low, high] around the probability of each state, into their places; the terminal one has one too."""
     widest = 0
-    dense = 0
     entries = 0
+    slots = 0  # states that lead to next states
     for h in range(sizes.shape[0] - 2):
-        widest = max(widest, sizes[h], sizes[h + 1])
-        if arrivals.first[h] < 0:
-            dense = max(dense, sizes[h], sizes[h + 1])
-            entries = max(entries, sizes[h] * n_actions * (sizes[h + 1] + 1) + sizes[h + 1])
+        n = sizes[h]
+        m = sizes[h + 1]
+        widest = max(widest, n, m)
+        first = arrivals.first[h, 0]
+        if first < 0:
+            entries = max(entries, n * n_actions * (m + 1) + m)
+            slots = max(slots, n * m)
         else:
-            first = arrivals.first[h]
-            entries = max(entries, arrivals.at[first + sizes[h + 1]] - arrivals.at[first])
-    least = np.empty((dense, dense))  # of each next state, from each state of a layer
-    most = np.empty((dense, dense))
+            entries = max(entries, row_end(data.rows, h, n * n_actions - 1, m) - row_begin(data.rows, h, 0, m))
+            slots = max(slots, arrivals.at[first + m] - arrivals.at[first])
     lowest = np.zeros(entries)  # of each entry of a layer; finite where nobody asks
     highest = np.zeros(entries)
-    order = np.empty(widest, dtype=np.int64)
-    another = np.empty(widest, dtype=np.int64)
-    work = np.empty((3, widest))
+    leads = np.empty((2, slots))
+    heap = np.empty(widest, dtype=np.int64)
+    room = np.empty((2, widest))
     low[0] = 1.0
     high[0] = 1.0
     state = 0
@@ -461,28 +463,8 @@ def forward_intervals(
         there_low = low[state + n : state + n + m]
         there_high = high[state + n : state + n + m]
         entry_bounds(data, features, h, n, n_actions, m, block, here, here_high, lowest, highest)
-        if arrivals.first[h] >= 0:
-            sparse_intervals(
-                arrivals, h, here_low, here_high, lowest, highest, order, another, work, there_low, there_high
-            )
-        else:
-            least[:m, :n] = 0.0
-            most[:m, :n] = 0.0
-            for s in range(n):
-                for a in range(n_actions if here_high[s] > 0.0 else 0):
-                    at = (s * n_actions + a) * m
-                    for t in range(m):
-                        least[t, s] -= lowest[at + t]
-                        most[t, s] += highest[at + t]
-            for t in range(m):
-                if n <= FEW:
-                    insertion_sort(least[t, :n], order)
-                    insertion_sort(most[t, :n], another)
-                else:
-                    order[:n] = np.argsort(least[t, :n])
-                    another[:n] = np.argsort(most[t, :n])
-                there_low[t] = -largest_mean(here_low, here_high, least[t, :n], order)
-                there_high[t] = min(1.0, largest_mean(here_low, here_high, most[t, :n], another))
+        lead(arrivals, data.rows, h, n_actions, m, here_high, lowest, highest, leads[0], leads[1])
+        next_intervals(arrivals, h, here_low, here_high, leads[0], leads[1], heap, room, there_low, there_high)
         least_sum = 0.0
         most_sum = 0.0
         for t in range(m):
@@ -497,101 +479,107 @@ def forward_intervals(
 
 
 @inner_kernel
-def sparse_intervals(
-    arrivals: Arrivals,
-    h: int,
-    low: Floats,
-    high: Floats,
-    lowest: Floats,
-    highest: Floats,
-    order: Integers,
-    another: Integers,
-    work: Floats,
-    next_low: Floats,
-    next_high: Floats,
-) -> None:
-    """Of the next states, from the states of a sparse layer that lead to each of them; the value of the others is 0."""
-    first = arrivals.first[h]
+def lead(
+    arrivals: Arrivals, rows: Rows, h: int, n_actions: int, m: int, mass: Floats, lowest: Floats, highest: Floats,
+    least: Floats, most: Floats,
+) -> None:  # fmt: skip
+    """How each state leads to each next state, over all its actions: slot by slot, or (m, n) of a dense layer."""
+    n = mass.shape[0]
+    first = arrivals.first[h, 0]
+    if first < 0:
+        fill(view1(least, 0, m * n), 0.0)
+        fill(view1(most, 0, m * n), 0.0)
+        for s in range(n):
+            for pair in range(s * n_actions, (s + 1) * n_actions if mass[s] > 0.0 else 0):
+                for t in range(m):
+                    least[t * n + s] += lowest[pair * m + t]
+                    most[t * n + s] += highest[pair * m + t]
+        return
+    slots = arrivals.at[first + m] - arrivals.at[first]
+    fill(view1(least, 0, slots), 0.0)
+    fill(view1(most, 0, slots), 0.0)
+    entries = row_end(rows, h, n * n_actions - 1, m) - row_begin(rows, h, 0, m)
+    which = view1(arrivals.slots, arrivals.first[h, 1], entries)
+    for e in range(entries):
+        least[which[e]] += lowest[e]
+        most[which[e]] += highest[e]
+
+
+@inner_kernel
+def next_intervals(
+    arrivals: Arrivals, h: int, low: Floats, high: Floats, leads_least: Floats, leads_most: Floats, heap: Integers,
+    room: Floats, next_low: Floats, next_high: Floats,
+) -> None:  # fmt: skip
+    """Of the next states, from the states of a layer that lead to each of them; the value of the others is 0."""
+    n = low.shape[0]
+    first = arrivals.first[h, 0]
     left = 1.0  # mass that is free to be anywhere, and the room for it
-    room = 0.0
-    for s in range(low.shape[0]):
+    total = 0.0
+    for s in range(n):
         left -= low[s]
-        room += high[s] - low[s]
+        room[0, s] = high[s] - low[s]
+        total += room[0, s]
     left = max(left, 0.0)
+    begin = 0
+    count = n
     for t in range(next_low.shape[0]):
-        begin = arrivals.at[first + t]
-        end = arrivals.at[first + t + 1]
+        here = room[0]
+        if first >= 0:
+            begin = arrivals.at[first + t] - arrivals.at[first]
+            count = arrivals.at[first + t + 1] - arrivals.at[first + t]
+            here = room[1]
         least = 0.0
         most = 0.0
-        full = 0.0  # as if all room of the states that lead here could be used
+        full = 0.0  # as if all room of these states could be used
         space = 0.0
-        last = -1
-        for x in range(begin, end):
-            s = arrivals.states[x]
-            e = arrivals.entries[x]
-            least += low[s] * lowest[e]
-            most += low[s] * highest[e]
-            full += high[s] * highest[e]
-            if s != last:
-                last = s
-                space += high[s] - low[s]
+        for j in range(count):
+            s = j
+            if first >= 0:
+                s = arrivals.states[arrivals.at[first] + begin + j]
+                here[j] = room[0, s]
+            least += low[s] * leads_least[begin + j]
+            most += low[s] * leads_most[begin + j]
+            full += high[s] * leads_most[begin + j]
+            space += here[j]
         # What finds no room elsewhere must be here, where it leads to the next state least.
-        rest = left - (room - space)
-        if space <= left and rest <= SETTLED:
-            next_low[t] = least
-            next_high[t] = min(1.0, full)
-            continue
-        count = 0
-        last = -1
-        for x in range(begin, end):
-            s = arrivals.states[x]
-            if s != last:
-                last = s
-                work[0, count] = high[s] - low[s]
-                work[1, count] = 0.0
-                work[2, count] = 0.0
-                count += 1
-            work[1, count - 1] += lowest[arrivals.entries[x]]
-            work[2, count - 1] += highest[arrivals.entries[x]]
-        if rest > 0.0:
-            insertion_sort(view1(work[1], 0, count), another)
-            for j in range(count):
-                more = min(max(rest, 0.0), work[0, another[j]])
-                least += more * work[1, another[j]]
-                rest -= more
-        rest = left
+        rest = left - (total - space)
+        if rest > SETTLED:
+            least += placed(here, view1(leads_least, begin, count), -1.0, rest, heap)
         if space > left:
-            insertion_sort(view1(work[2], 0, count), order)
-            for j in range(count - 1, -1, -1):
-                more = min(rest, work[0, order[j]])
-                most += more * work[2, order[j]]
-                rest -= more
+            full = most + placed(here, view1(leads_most, begin, count), 1.0, left, heap)
         next_low[t] = least
-        next_high[t] = min(1.0, most if space > left else full)
+        next_high[t] = min(1.0, full)
+        begin += count
 
 
 @inner_kernel
-def insertion_sort(values: Floats, order: Integers) -> None:
-    """Indices of the values, the least first."""
-    for i in range(values.size):
-        j = i
-        while j > 0 and values[order[j - 1]] > values[i]:
-            order[j] = order[j - 1]
-            j -= 1
-        order[j] = i
-
-
-@inner_kernel
-def largest_mean(low: Floats, high: Floats, values: Floats, order: Integers) -> float:
-    """max of sum d values over low <= d <= high with sum d = 1; ``order`` sorts the values."""
-    left = 1.0
+def placed(room: Floats, values: Floats, sign: float, mass: float, heap: Integers) -> float:
+    """The largest (or least, with sign -1) value of some mass, each unit of which has the value of where it is put."""
+    count = values.shape[0]
+    for i in range(count):
+        heap[i] = i
+    for i in range(count // 2 - 1, -1, -1):
+        sift(values, sign, heap, i, count)
     total = 0.0
-    for s in range(low.size):
-        left -= low[s]
-        total += low[s] * values[s]
-    for i in range(low.size - 1, -1, -1):
-        s = order[i]
-        more = min(max(left, 0.0), high[s] - low[s])
-        total += more * values[s]
-        left -= more
+    while count > 0 and mass > 0.0:
+        best = heap[0]
+        more = min(mass, room[best])
+        total += more * values[best]
+        mass -= more
+        count -= 1
+        heap[0] = heap[count]
+        sift(values, sign, heap, 0, count)
     return total
+
+
+@inner_kernel
+def sift(values: Floats, sign: float, heap: Integers, i: int, count: int) -> None:
+    """Make ``heap`` one again where its element i may be too small."""
+    while 2 * i + 1 < count:
+        child = 2 * i + 1
+        if child + 1 < count and sign * values[heap[child + 1]] > sign * values[heap[child]]:
+            child += 1
+        if not sign * values[heap[child]] > sign * values[heap[i]]:
+            break
+        heap[i], heap[child] = heap[child], heap[i]
+        i = child

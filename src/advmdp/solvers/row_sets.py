@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from advmdp._compiled import inner_kernel
 from advmdp.confidence import BoxSet, ConfidenceSet, EllipsoidSet, KnownKernels, L1Set
-from advmdp.confidence.base import ROUNDING, Table, dense_rows
-from advmdp.layered.rows import Rows, SparseRows, flat_rows, row_begin, row_end, row_mean
+from advmdp.confidence.base import ROUNDING, Table
+from advmdp.layered.rows import Rows, SparseRows, dense_supports, flat_rows, next_state, row_begin, row_end
 from advmdp.solvers.extreme_rows import (
     block_work_size,
     box_points,
@@ -75,13 +75,13 @@ def row_data(confidence_set: ConfidenceSet) -> RowData:
                 weights.active.ravel(), weights.smallest, True, k,
                 states=np.empty(widest if confidence_set.sparse else 0, dtype=np.int64),
                 order=np.empty(k + 1, dtype=np.int64),
-                layer_work=np.empty((k + 1) * (1 + (widest * n_actions if _some_dense(confidence_set) else 0))),
+                layer_work=np.empty(k + 1 + (k + 2) * widest * n_actions),
                 block_work=np.empty(largest_work_size(k + 1)),
             )  # fmt: skip
         P0, slope, E0, E, chi, active, smallest = confidence_set.reduced
         n_rows = k + 1 if confidence_set.simplex else widest
         return RowData(
-            ELLIPSOID, dense_rows(sizes[:-1], n_actions, P0), slope, E0, E, chi, active, smallest,
+            ELLIPSOID, dense_supports(sizes[:-1], n_actions).with_values(P0), slope, E0, E, chi, active, smallest,
             confidence_set.simplex, k,
             states=_NO_ROWS,
             order=np.empty(k, dtype=np.int64),
@@ -106,11 +106,7 @@ def row_data(confidence_set: ConfidenceSet) -> RowData:
 def _rows_of(balls: L1Set) -> Rows:
     if balls.sparse:
         return flat_rows(balls.centres)
-    return dense_rows(balls.layer_sizes, balls.n_actions, np.concatenate(balls.centres, axis=None))
-
-
-def _some_dense(ellipsoids: EllipsoidSet) -> bool:
-    return not all(isinstance(table, SparseRows) for table in ellipsoids.features[:-1])
+    return dense_supports(balls.layer_sizes, balls.n_actions).with_values(np.concatenate(balls.centres, axis=None))
 
 
 def split_tables(confidence_set: ConfidenceSet, flat: Floats) -> list[Table | SparseRows]:
@@ -156,20 +152,25 @@ def layer_means(
         one = view1(data.layer_work, 0, d)
         for i in range(d):
             fill(w[i], 0.0)
+        width = data.second.shape[0] // data.smallest.shape[0]
+        table = view1(data.second, h * width, width)
         for t in range(m):
-            f = values[t]
+            f = table[0] * values[t]
             if f != 0.0:
                 features = view2(data.rows.values, (entry + t * N) * d, d, N)
                 for i in range(d):
                     add_multiple(w[i], f, features[i])
-        width = data.second.shape[0] // data.smallest.shape[0]
-        table = view1(data.second, h * width, width)
         active = view1(data.active, h * k, k)
-        empty = not data.smallest[h] <= 1.0 + ROUNDING
+        if not data.smallest[h] <= 1.0 + ROUNDING:
+            fill(view1(means, 0, N), np.nan)
+            return
+        if d == 3 and not wanted:
+            largest_of_three(table, w, view1(means, 0, N))
+            return
         for b in range(N):
             for i in range(d):
-                one[i] = table[0] * w[i, b]
-            means[b] = np.nan if empty else largest(table, active, one, data.order, data.block_work, wanted)
+                one[i] = w[i, b]
+            means[b] = largest(table, active, one, data.order, data.block_work, wanted)
             for i in range(d if wanted else 0):
                 w[i, b] = table[0] * data.block_work[i]
         for a in range(n_actions if wanted else 0):
@@ -268,36 +269,40 @@ def mixture_means(
     nexts = view1(rows.nexts, start - rows.places[h, 2], E)
     wanted = found.size > 0
     scale = table[0]
+    if d == 3 and possible and not wanted:  # three noise models: many pairs at a time
+        many = view2(work, d, d, count * n_actions)
+        largest_means = view1(work, d + d * count * n_actions, count * n_actions)
+        b = 0
+        for j in range(count):
+            for pair in range(states[j] * n_actions, (states[j] + 1) * n_actions):
+                x = 0.0
+                y = 0.0
+                z = 0.0
+                for e in range(row_begin(rows, h, pair, m) - start, row_end(rows, h, pair, m) - start):
+                    f = values[nexts[e]]
+                    x += features[0, e] * f
+                    y += features[1, e] * f
+                    z += features[2, e] * f
+                many[0, b] = scale * x
+                many[1, b] = scale * y
+                many[2, b] = scale * z
+                b += 1
+        largest_of_three(table, many, largest_means)
+        for j in range(count):
+            for a in range(n_actions):
+                means[a * n + states[j]] = largest_means[j * n_actions + a]
+        return
     for j in range(count):
         s = states[j]
         for a in range(n_actions):
             begin = row_begin(rows, h, s * n_actions + a, m) - start
             end = row_end(rows, h, s * n_actions + a, m) - start
-            mean = np.nan
-            if possible:
-                undecided = True
-                if d == 3 and not wanted:  # three noise models: in registers
-                    x = 0.0
-                    y = 0.0
-                    z = 0.0
-                    for e in range(begin, end):
-                        f = values[nexts[e]]
-                        x += features[0, e] * f
-                        y += features[1, e] * f
-                        z += features[2, e] * f
-                    w[0] = scale * x
-                    w[1] = scale * y
-                    w[2] = scale * z
-                    mean = largest_of_three(table, scale * x, scale * y, scale * z)
-                    undecided = np.isnan(mean)
-                else:
-                    for i in range(d):
-                        total = 0.0
-                        for e in range(begin, end):
-                            total += features[i, e] * values[nexts[e]]
-                        w[i] = scale * total
-                if undecided:
-                    mean = largest(table, active, w, picks, block_work, wanted)
+            for i in range(d):
+                total = 0.0
+                for e in range(begin, end):
+                    total += features[i, e] * values[nexts[e]]
+                w[i] = scale * total
+            mean = largest(table, active, w, picks, block_work, wanted) if possible else np.nan
             means[a * n + s] = mean
             if wanted:
                 row = view1(found, begin, end - begin)
@@ -317,11 +322,13 @@ def known_means(
     for j in range(count):
         s = states[j]
         for a in range(n_actions):
-            pair = s * n_actions + a
-            means[a * n + s] = row_mean(rows, h, pair, m, values)
-            if found.size > 0:
-                for e in range(row_begin(rows, h, pair, m), row_end(rows, h, pair, m)):
+            mean = 0.0
+            begin = row_begin(rows, h, s * n_actions + a, m)
+            for e in range(begin, row_end(rows, h, s * n_actions + a, m)):
+                mean += rows.values[e] * values[next_state(rows, h, begin, e)]
+                if found.size > 0:
                     found[e - start] = rows.values[e]
+            means[a * n + s] = mean
 
 
 @inner_kernel

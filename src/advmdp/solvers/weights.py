@@ -36,8 +36,9 @@ class Weights(NamedTuple):
 
     ``table``: 1 / c, then P0 (d), G' (k, d), the rows of mu >= 0 in the form offset + G chi (d offsets) with their
     squared and inverse lengths (d each), how far from the centre their planes are and what radius the ball has in them
-    (d each), which vertices are in M (d), and the point of the set that is next to the centre, chi (k).  ``active``:
-    the rows that this point lies on.  ``smallest``: the smallest multiple of the radius that leaves M a point.
+    (d each), which vertices are in M (d), and the point of the set that is next to the centre, chi (k); with d = 3, six
+    points of M among which are all its corners.  ``active``: the rows that the point next to the centre lies on.
+    ``smallest``: the smallest multiple of the radius that leaves M a point.
     """
 
     table: Floats
@@ -47,7 +48,7 @@ class Weights(NamedTuple):
 
 def table_width(d: int) -> int:
     """Entries of a row of :class:`Weights`."""
-    return 1 + 7 * d + d * (d - 1) + (d - 1)
+    return 1 + 7 * d + d * (d - 1) + (d - 1) + (18 if d == 3 else 0)
 
 
 def largest_work_size(d: int) -> int:
@@ -126,6 +127,29 @@ def prepare(
             row[offsets + 5 * d + i] = 1.0 if np.sqrt(distance) <= radius[h] * (1.0 + ROUNDING) else 0.0
         for j in range(k):
             row[offsets + 6 * d + j] = chi[j, 0]
+        if d == 3:
+            corners_of_three(view1(row, 0, 28), view1(row, 28, 2), view2(row, 30, 6, 3))
+
+
+@inner_kernel
+def corners_of_three(table: Floats, shortest: Floats, corners: Floats) -> None:
+    """The ends of the sides mu_i = 0 of M with d = 3; where a side has none, the point next to the centre."""
+    for i in range(6):
+        point_of(table, shortest, corners[i])
+    for i in range(3):
+        inverse, away, radius = table[16 + i], table[19 + i], table[22 + i]
+        if inverse > 0.0 and abs(away) <= 1.0:
+            j = (i + 1) % 3
+            across = inverse * (table[4 + j] * table[7 + i] - table[7 + j] * table[4 + i])
+            along = inverse * (table[4 + j] * table[4 + i] + table[7 + j] * table[7 + i])
+            middle = table[10 + j] + away * along
+            reach = radius * abs(across)
+            if middle - reach <= 1.0 + ROW_TOLERANCE and middle + reach >= -ROW_TOLERANCE:
+                for end in range(2):
+                    share = min(max(middle + (2 * end - 1) * reach, 0.0), 1.0)
+                    corners[2 * i + end, i] = 0.0
+                    corners[2 * i + end, j] = share
+                    corners[2 * i + end, (i + 2) % 3] = 1.0 - share
 
 
 @inner_kernel
@@ -235,47 +259,33 @@ def largest(table: Floats, active: Integers, w: Floats, picks: Integers, work: F
 
 
 @inner_kernel
-def largest_of_three(table: Floats, x: float, y: float, z: float) -> float:
-    """The guesses of :func:`largest` for d = 3, in registers; NaN where none is right."""
-    top = max(x, max(y, z))
-    spread = top - min(x, min(y, z))
-    best = 0 if x == top else (1 if y == top else 2)
-    if not spread > SMALLEST_SPREAD or table[25 + best] > 0.0:
-        return top
-    x -= top
-    y -= top
-    z -= top
-    base = table[1] * x + table[2] * y + table[3] * z
-    first = table[4] * x + table[5] * y + table[6] * z
-    second = table[7] * x + table[8] * y + table[9] * z
-    norm = np.sqrt(first * first + second * second)
-    least = 0.0
-    for i in range(3):
-        least = min(least, table[4 + i] * first + table[7 + i] * second + table[10 + i] * norm)
-    if least >= 0.0:
-        return float(top + min(base + norm, 0.0))
-    for i in range(3):
-        inverse = table[16 + i]
-        along = table[4 + i] * first + table[7 + i] * second
-        if along + table[10 + i] * norm < 0.0 and inverse > 0.0:
-            along *= inverse
-            u = inverse * table[4 + i]
-            v = inverse * table[7 + i]
-            away = table[19 + i]
-            radius = table[22 + i]
-            moving = abs(first * v - second * u)
-            if away * moving >= along * radius and moving > FLAT * norm:
-                # The point of the sphere on this side, to the side of g.
-                turn = radius if first * v - second * u > 0.0 else -radius
-                one = away * u + turn * v
-                two = away * v - turn * u
-                lowest = 0.0
-                for l in range(3):  # noqa: E741
-                    if l != i:
-                        lowest = min(lowest, table[10 + l] + table[4 + l] * one + table[7 + l] * two)
-                if lowest >= -ROW_TOLERANCE:
-                    return float(top + min(base + along * away + moving * radius, 0.0))
-    return np.nan
+def largest_of_three(table: Floats, w: Floats, means: Floats) -> None:
+    """:func:`largest` for d = 3 and many functions w ``(3, N)``: M is part of a disc.
+
+    A linear function is largest in a corner or, if that point is in M, where the whole disc would have it.
+    """
+    # Everything in registers: that is what makes a loop which takes several pairs at a time.
+    px, py, pz = table[1], table[2], table[3]
+    ax, ay, az, bx, by, bz = table[4], table[5], table[6], table[7], table[8], table[9]
+    ex, ey, ez = table[10], table[11], table[12]
+    x1, y1, z1, x2, y2, z2 = table[30], table[31], table[32], table[33], table[34], table[35]
+    x3, y3, z3, x4, y4, z4 = table[36], table[37], table[38], table[39], table[40], table[41]
+    x5, y5, z5, x6, y6, z6 = table[42], table[43], table[44], table[45], table[46], table[47]
+    for b in range(means.shape[0]):
+        top = max(w[0, b], max(w[1, b], w[2, b]))
+        x = w[0, b] - top  # what is the same for all simulators is exact
+        y = w[1, b] - top
+        z = w[2, b] - top
+        first = ax * x + ay * y + az * z
+        second = bx * x + by * y + bz * z
+        norm = np.sqrt(first * first + second * second)
+        sides = min(ax * first + bx * second + ex * norm, ay * first + by * second + ey * norm)
+        sides = min(sides, az * first + bz * second + ez * norm)
+        best = px * x + py * y + pz * z + norm if sides >= 0.0 else -np.inf
+        best = max(best, max(x1 * x + y1 * y + z1 * z, x2 * x + y2 * y + z2 * z))
+        best = max(best, max(x3 * x + y3 * y + z3 * z, x4 * x + y4 * y + z4 * z))
+        best = max(best, max(x5 * x + y5 * y + z5 * z, x6 * x + y6 * y + z6 * z))
+        means[b] = top + min(best, 0.0)
 
 
 @inner_kernel

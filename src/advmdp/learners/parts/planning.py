@@ -41,8 +41,8 @@ def plans(
     """
     found = np.empty((len(tables), layers.n_pairs)) if policies is None else policies
 
-    def work(first: int, end: int) -> None:
-        for i in range(first, end):
+    def work(piece: int, pieces: int, meeting: int) -> None:
+        for i in range(piece, len(tables), pieces):
             plan(kernel, layers.size_array, layers.n_actions, layers.barred(tables[i]), rates[i], found[i])
 
     in_pieces(work, len(tables), found.size)

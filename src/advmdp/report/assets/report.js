@@ -2,7 +2,7 @@
 "use strict";
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
-  const state = { hidden: new Set(), logX: false, logY: false, bands: true, measure: "regret" };
+  const state = { hidden: new Set(), logX: false, logY: false, bands: true, bounds: true, measure: "regret" };
   const charts = [];
 
   // ------------------------------------------------------------------ elements; text only ever through textContent
@@ -83,6 +83,7 @@
 
     draw() {
       const width = (this.width = this.plot.clientWidth), height = this.plot.clientHeight;
+      if (!width) return; // not laid out yet: the observer calls again
       const content = this.source();
       this.leave();
       this.plot.replaceChildren();
@@ -91,7 +92,8 @@
       const shown = [];
       let left_out = 0;
       for (const series of content.series) {
-        if (state.hidden.has(series.learner)) continue;
+        if (series.of && !state.bounds) continue;
+        if (state.hidden.has(series.learner) || state.hidden.has(series.of)) continue;
         const keep = series.x.map(
           (x, i) => series.y[i] !== null && (!content.logX || x > 0) && (!content.logY || series.y[i] > content.tiny)
         );
@@ -166,6 +168,8 @@
           svg("path", { class: "edge", d: low }, group);
           svg("path", { class: "edge", d: high }, group);
         }
+        if (series.x.length === 1) // a line of one point cannot be seen
+          svg("circle", { class: "dot", cx: x(series.x[0]), cy: y(series.y[0]), r: 5 }, group);
         svg("path", { class: "curve", d: path(series, series.y), "stroke-dasharray": dash(series.learner, 2) }, group);
       }
       this.marks = svg("g", { class: "marks" }, this.plot);
@@ -248,12 +252,12 @@
 
   // -------------------------------------------------------------------------------------------- what is drawn
 
-  function curvesOf(problem) {
-    const measure = data.measures.find((candidate) => candidate.key === state.measure);
+  function curvesOf(problem, key) {
+    const measure = data.measures.find((candidate) => candidate.key === key);
     const series = (problem.curves[measure.column] || []).map((curve) => {
       if (!measure.over_sqrt) return curve;
       const divide = (values) => values.map((value, i) => (value === null ? null : value / Math.sqrt(curve.x[i])));
-      return { learner: curve.learner, ...mapColumns(curve, divide), x: curve.x };
+      return { ...curve, ...mapColumns(curve, divide), x: curve.x };
     });
     return {
       series, logX: state.logX, logY: state.logY, tiny: 1e-9,
@@ -261,7 +265,15 @@
     };
   }
   data.problems.forEach((problem, i) => {
-    charts.push(new Chart(document.getElementById(`problem-${i}`), () => curvesOf(problem)));
+    charts.push(new Chart(document.getElementById(`problem-${i}`), () => curvesOf(problem, state.measure)));
+    const loss = document.getElementById(`loss-${i}`);
+    if (loss) charts.push(new Chart(loss, () => curvesOf(problem, "mean_loss")));
+    problem.trust.forEach((series, j) => {
+      const source = () => ({
+        series, logX: state.logX, logY: false, tiny: 0, yRange: [0, 1], unit: "episodes", xLabel: "episodes", yLabel: "probability",
+      });
+      charts.push(new Chart(document.getElementById(`trust-${i}-${j}`), source));
+    });
   });
   if (data.profile) {
     const { reference, series, range } = data.profile;
@@ -281,7 +293,8 @@
   select.setAttribute("aria-label", "what the curves show");
   for (const measure of data.measures) html("option", measure.label, select).value = measure.key;
   select.addEventListener("change", () => { state.measure = select.value; redraw(); });
-  for (const [option, label] of [["logX", "log episodes"], ["logY", "log values"], ["bands", "bands"]]) {
+  for (const [option, label] of [["logX", "log episodes"], ["logY", "log values"], ["bands", "bands"], ["bounds", "proved bounds"]]) {
+    if (option === "bounds" && !Object.keys(data.styles).some((name) => name.startsWith("proved bound of "))) continue;
     const button = html("button", label, controls, "option");
     button.type = "button";
     button.id = option;
@@ -292,8 +305,9 @@
       redraw();
     });
   }
-  for (const learner of data.learners) {
-    const button = html("button", undefined, controls, "learner");
+  const experts = document.getElementById("experts") || document.createElement("div");
+  for (const learner of [...data.learners, ...data.experts]) {
+    const button = html("button", undefined, data.experts.includes(learner) ? experts : controls, "learner");
     button.type = "button";
     button.dataset.learner = learner;
     button.append(swatch(learner), document.createTextNode(learner));

@@ -6,19 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advmdp._compiled import kernel
+from advmdp.solvers import interior_point
 from advmdp.solvers.box.certify import certify
 from advmdp.solvers.box.memory import Memory, Point, Rows
 from advmdp.solvers.box.newton import assemble, direction, residuals, second_order
 from advmdp.solvers.box.start import start
-from advmdp.solvers.interior_point import (
-    advance,
-    after_predictor,
-    closer,
-    corrected_target,
-    first_target,
-    step_along,
-    worth_certifying,
-)
 from advmdp.solvers.layout import Layout
 
 Floats = NDArray[np.float64]
@@ -41,22 +33,22 @@ def iterate(
     for iteration in range(limit + 1):
         mu, weighted, flow, dual = residuals(layout, rows, log_prior, cost, x, memory)
         last = stuck or iteration == limit or not mu >= 0.0
-        if last or worth_certifying(weighted, flow, CERTIFIABLE * tolerance):
+        if last or interior_point.worth_certifying(weighted, flow, CERTIFIABLE * tolerance):
             found = certify(layout, rows, log_prior, cost, x, memory)
             good = abs(found[1]) <= tolerance and found[2] <= largest_residual
-            if closer(found, best) or good:
+            if interior_point.closer(found, best) or good:
                 best = found
             if good or last:
                 break
         assemble(layout, rows, x, memory)
-        target = first_target(mu, dual, patient)
+        target = interior_point.first_target(mu, dual, patient)
         longest = 0.0
         for corrected in range(1 if patient else 2):
             if corrected:
-                after = after_predictor(mu, min(1.0, longest), second_order(layout, x, memory))
-                target = corrected_target(mu, dual, after)
+                after = interior_point.after_predictor(mu, min(1.0, longest), second_order(layout, x, memory))
+                target = interior_point.corrected_target(mu, dual, after)
             longest = direction(layout, rows, x, target, corrected == 1, d, memory)
         stuck = not np.isfinite(d.V[0])
         if not stuck:
-            advance(x, d, step_along(longest, patient, target / mu, x.q, d.q))
+            interior_point.advance(x, d, interior_point.step_along(longest, patient, target / mu, x.q, d.q))
     return best[0], best[1], best[2], iteration

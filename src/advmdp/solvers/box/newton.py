@@ -6,15 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advmdp._compiled import inner_kernel
-from advmdp.solvers import tridiagonal
+from advmdp.solvers import interior_point, tridiagonal
 from advmdp.solvers.box.memory import Memory, Point, Rows
-from advmdp.solvers.interior_point import (
-    add_products,
-    aim_multipliers,
-    invert_slacks,
-    largest_of,
-    move_multipliers,
-)
 from advmdp.solvers.layout import Layout, copy_into, fill, view1, view2
 
 Floats = NDArray[np.float64]
@@ -31,8 +24,7 @@ def residuals(
     weighted = 0.0
     dual = 0.0
     flow = memory.flow_residual
-    for i in range(flow.shape[0]):
-        flow[i] = 0.0
+    fill(flow, 0.0)
     flow[0] = -memory.state_scale[0]
     for h in range(H):
         n = layout.states[h]
@@ -182,11 +174,11 @@ def assemble(layout: Layout, rows: Rows, x: Point, memory: Memory) -> int:
         first = layout.next_at[h]
         alpha_ratio = view2(memory.alpha_ratio, first, m, N)
         beta_ratio = view2(memory.beta_ratio, first, m, N)
-        invert_slacks(
+        interior_point.invert_slacks(
             q, view2(x.a, first, m, N), view2(x.alpha, first, m, N), view2(memory.a_inverse, first, m, N), alpha_ratio,
             view2(memory.a_ready, first, m, N),
         )  # fmt: skip
-        invert_slacks(
+        interior_point.invert_slacks(
             q, view2(x.b, first, m, N), view2(x.beta, first, m, N), view2(memory.b_inverse, first, m, N), beta_ratio,
             view2(memory.b_ready, first, m, N),
         )  # fmt: skip
@@ -281,8 +273,12 @@ def direction(layout: Layout, rows: Rows, x: Point, target: float, corrected: bo
     """
     H = layout.states.shape[0]
     copy_into(d.V, memory.flow_residual)
-    aim_multipliers(target, corrected, x.alpha, memory.a_inverse, memory.a_ready, memory.a_second, memory.alpha_term)
-    aim_multipliers(target, corrected, x.beta, memory.b_inverse, memory.b_ready, memory.b_second, memory.beta_term)
+    interior_point.aim_multipliers(
+        target, corrected, x.alpha, memory.a_inverse, memory.a_ready, memory.a_second, memory.alpha_term
+    )
+    interior_point.aim_multipliers(
+        target, corrected, x.beta, memory.b_inverse, memory.b_ready, memory.b_second, memory.beta_term
+    )
     for h in range(H):
         n = layout.states[h]
         m = layout.nexts[h]
@@ -375,17 +371,17 @@ def back_substitute_layer(layout: Layout, h: int, rows: Rows, x: Point, d: Point
     fastest = view1(memory.fastest, 0, N)
     for i in range(N):
         fastest[i] = -dq[i] / x.q[at + i]
-    move_multipliers(
+    interior_point.move_multipliers(
         view2(memory.alpha_term, first, m, N), view2(memory.alpha_ratio, first, m, N),
         view2(memory.a_inverse, first, m, N), view2(x.alpha, first, m, N), da, view2(d.alpha, first, m, N),
         view2(memory.a_second, first, m, N), fastest,
     )  # fmt: skip
-    move_multipliers(
+    interior_point.move_multipliers(
         view2(memory.beta_term, first, m, N), view2(memory.beta_ratio, first, m, N),
         view2(memory.b_inverse, first, m, N), view2(x.beta, first, m, N), db, view2(d.beta, first, m, N),
         view2(memory.b_second, first, m, N), fastest,
     )  # fmt: skip
-    return largest_of(fastest)
+    return interior_point.largest_of(fastest)
 
 
 @inner_kernel
@@ -417,8 +413,8 @@ def second_order(layout: Layout, x: Point, memory: Memory) -> float:
         m = layout.nexts[h]
         N = layout.blocks[h]
         fill(total, 0.0)
-        add_products(view2(memory.a_second, layout.next_at[h], m, N), total)
-        add_products(view2(memory.b_second, layout.next_at[h], m, N), total)
+        interior_point.add_products(view2(memory.a_second, layout.next_at[h], m, N), total)
+        interior_point.add_products(view2(memory.b_second, layout.next_at[h], m, N), total)
         for i in range(N):
             mean += total[i] / x.q[layout.block_at[h] + i]
     return float(mean / memory.products[0])

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advmdp._compiled import inner_kernel
-from advmdp.solvers import tridiagonal
+from advmdp.solvers import interior_point, tridiagonal
 from advmdp.solvers.ellipsoid.blocks import (
     add_price_sums,
     add_row_sums,
@@ -27,13 +27,6 @@ from advmdp.solvers.ellipsoid.cone import (
     scale_cone,
 )
 from advmdp.solvers.ellipsoid.memory import Memory, Point, Rows
-from advmdp.solvers.interior_point import (
-    add_products,
-    aim_multipliers,
-    invert_slacks,
-    largest_of,
-    move_multipliers,
-)
 from advmdp.solvers.layout import Layout, copy_into, fill, view1, view2, view3
 
 Floats = NDArray[np.float64]
@@ -51,8 +44,7 @@ def residuals(
     dual_worst = 0.0
     count = 0
     flow = memory.flow_residual
-    for i in range(flow.shape[0]):
-        flow[i] = 0.0
+    fill(flow, 0.0)
     flow[0] = -memory.state_scale[0]
     for h in range(H):
         n = layout.states[h]
@@ -162,7 +154,7 @@ def assemble(layout: Layout, rows: Rows, careful: bool, x: Point, memory: Memory
             work,
         )
         ratio = view2(memory.ratio, layout.row_at[h], n_rows, N)
-        invert_slacks(
+        interior_point.invert_slacks(
             q, view2(x.y, layout.row_at[h], n_rows, N), view2(x.lam, layout.row_at[h], n_rows, N),
             view2(memory.inverse, layout.row_at[h], n_rows, N), ratio, view2(memory.ready, layout.row_at[h], n_rows, N),
         )  # fmt: skip
@@ -239,7 +231,9 @@ def direction(layout: Layout, rows: Rows, x: Point, target: float, corrected: bo
     """
     H = layout.states.shape[0]
     copy_into(d.V, memory.flow_residual)
-    aim_multipliers(target, corrected, x.lam, memory.inverse, memory.ready, memory.second, memory.row_term)
+    interior_point.aim_multipliers(
+        target, corrected, x.lam, memory.inverse, memory.ready, memory.second, memory.row_term
+    )
     for h in range(H):
         n = layout.states[h]
         m = layout.nexts[h]
@@ -326,12 +320,12 @@ def back_substitute_layer(layout: Layout, h: int, rows: Rows, x: Point, d: Point
         d.y[i] += memory.row_residual[i]
     fastest = view1(memory.fastest, 0, N)
     fill(fastest, 0.0)
-    move_multipliers(
+    interior_point.move_multipliers(
         view2(memory.row_term, first, n_rows, N), view2(memory.ratio, first, n_rows, N),
         view2(memory.inverse, first, n_rows, N), view2(x.lam, first, n_rows, N), dy, view2(d.lam, first, n_rows, N),
         view2(memory.second, first, n_rows, N), fastest,
     )  # fmt: skip
-    largest = largest_of(fastest)
+    largest = interior_point.largest_of(fastest)
     longest = 1.0 / largest if largest > 0.0 else np.inf
     du = view2(d.u, layout.cone_at[h], k + 1, N)
     move_cone(
@@ -356,7 +350,7 @@ def second_order(layout: Layout, x: Point, d: Point, memory: Memory) -> float:
         at = layout.block_at[h]
         du = view2(d.u, layout.cone_at[h], k + 1, N)
         inner_products(du, view2(d.xi, layout.free_at[h], k, N), k, total)
-        add_products(view2(memory.second, layout.row_at[h], n_rows, N), total)
+        interior_point.add_products(view2(memory.second, layout.row_at[h], n_rows, N), total)
         for b in range(N):
             mean += (total[b] + d.q[at + b] * du[k, b]) / x.q[at + b]
     return mean / float(x.y.shape[0] + x.q.shape[0])

@@ -99,7 +99,7 @@ def record_run(
     sets, kernels = [], []
     for k in range(episodes):
         sets.append(learner.confidence_set)
-        kernels.append(None if learner.last_step is None else learner.last_step.kernels)
+        kernels.append(getattr(learner.last_step, "kernels", None))
         policies[k] = layers.flatten(learner.policy)
         q[k] = layers.flatten(occupancy_measure(mdp, learner.policy))
         q_hat[k] = layers.flatten(learner.q)
