@@ -41,6 +41,15 @@ class NoOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LossOptions(NoOptions):
+    """What is known of the losses: ``known``, a part of them, and ``groups``, labels of pairs that have the same; both
+    lists over layers of ``(S_h, A)``, or None."""
+
+    known: Any = None
+    groups: Any = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class StepOptions(NoOptions):
     """``eta``: the step size; None stands for that of the theorem."""
 
@@ -111,7 +120,7 @@ class GeometryOptions(SetOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MixtureOptions(SharperOptions, GeometryOptions, BanditOptions):
+class MixtureOptions(SharperOptions, GeometryOptions, BanditOptions, LossOptions):
     """``entropy`` of the step, whether to use the ``simplex`` of weights, ``lam``, the regularisation, ``bounds``, how
     occupancies are bounded, ``feedback`` and ``seen``, which losses are seen."""
 
@@ -134,6 +143,11 @@ class MixtureOptions(SharperOptions, GeometryOptions, BanditOptions):
         if self.seen is not None and self.feedback == "full":
             raise InvalidSpecError("seen goes with feedback 'bandit' or 'actions': with 'full' all losses are seen")
         require(self.bounds in ("exact", "forward"), "bounds", self.bounds, "'exact' or 'forward'")
+        if self.groups is not None:
+            others = {"feedback": "bandit", "predictor": "none", "seen": None}
+            for name, value in others.items():
+                if not (getattr(self, name) is value or getattr(self, name) == value):
+                    raise InvalidSpecError(f"groups goes with {name}={value!r}, not with {getattr(self, name)!r}")
         if self.entropy == "triples" and self.geometry == "ellipsoid":
             raise InvalidSpecError("entropy 'triples' goes with geometry 'box', not with 'ellipsoid'")
 

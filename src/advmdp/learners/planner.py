@@ -15,9 +15,10 @@ from advmdp.confidence.regression import require_shared
 from advmdp.episodes import CheckedEpisode
 from advmdp.layered import FloatArray, IntArray, LinearMixtureModel, TabularModel
 from advmdp.learners.base import Belief, Learner, stacked
-from advmdp.learners.options import NoOptions, number, require
+from advmdp.learners.options import LossOptions, number, require
+from advmdp.learners.parts.known_losses import known_losses, require_known
 from advmdp.learners.parts.planning import plans
-from advmdp.learners.parts.predictors import Predictions, forgetting, with_losses
+from advmdp.learners.parts.predictors import Predictions, forgetting, with_late, with_losses
 from advmdp.registry import register_learner
 
 KernelEstimate = MixtureWeights | TransitionCounts
@@ -50,7 +51,7 @@ def restored_count(tree: dict[str, Any]) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FeedbackOptions(NoOptions):
+class FeedbackOptions(LossOptions):
     """``feedback``: which losses it is shown in a run; ``shared``: whether layers share their weights."""
 
     feedback: Literal["bandit", "actions", "full"] = "bandit"
@@ -107,6 +108,12 @@ class Planner(Learner):
     feedback
         Which losses it is shown: ``"bandit"``, ``"actions"`` (of all actions at visited states, where an episode has
         them), or ``"full"`` (the whole table).
+    known
+        A part of every loss that is known beforehand, a list over layers of ``(S_h, A)``: what is expected of a pair
+        whose loss was never seen.
+    groups
+        Integers, a list over layers of ``(S_h, A)``: pairs with the same have the same loss in every episode, so that
+        what is seen at one is seen at all.
     """
 
     name = "planner"
@@ -120,18 +127,23 @@ class Planner(Learner):
 
     def _compose(self) -> None:
         self.shares = shares_weights(self._problem, self.options.shared)
+        self.known_part, self.pair_groups = known_losses(self)
 
     def _begin(self) -> PlannerState:
         kernel = kernel_estimate(self._problem, self.shares)
-        return self._planned(kernel, Predictions.empty([forgetting(self.options.forgetting)], self._layers.n_pairs), 0)
+        least = None if self.known_part is None else self.known_part.table
+        rules = [forgetting(self.options.forgetting)]
+        return self._planned(kernel, Predictions.empty(rules, self._layers.n_pairs, least), 0)
 
     def _planned(self, kernel: KernelEstimate, predictions: Predictions, k: int) -> PlannerState:
         policies = plans(self._layers, kernel.kernel, predictions.tables, np.array([np.inf]))
         return PlannerState(policies[0], kernel, predictions, k)
 
     def _learn(self, state: PlannerState, episode: CheckedEpisode) -> PlannerState:
+        require_known(self.known_part, episode)
         kernel = state.kernel.add(episode.states, episode.actions)
-        return self._planned(kernel, with_losses(state.predictions, episode, self._layers), state.k + 1)
+        predictions = with_losses(state.predictions, episode, self._layers, self.pair_groups)
+        return self._planned(kernel, predictions, state.k + 1)
 
     def _observe(self, state: PlannerState, states: IntArray, actions: IntArray) -> PlannerState:
         return self._planned(with_logs(state.kernel, states, actions), state.predictions, state.k)
@@ -139,14 +151,15 @@ class Planner(Learner):
     def _observe_played(self, state: PlannerState, episodes: Sequence[CheckedEpisode]) -> PlannerState:
         predictions = state.predictions
         for episode in episodes:
-            predictions = with_losses(predictions, episode, self._layers)
+            require_known(self.known_part, episode)
+            predictions = with_losses(predictions, episode, self._layers, self.pair_groups)
         return self._planned(with_logs(state.kernel, *stacked(episodes)), predictions, state.k)
 
     def _with_prior(self, state: PlannerState, among: NDArray[np.bool_]) -> PlannerState:
         return self._planned(state.kernel, state.predictions.with_prior(self._layers, among), state.k)
 
     def _observe_losses(self, state: PlannerState, episode: CheckedEpisode) -> PlannerState:
-        predictions = state.predictions.add(episode.pairs, episode.losses, late=True)
+        predictions = with_late(state.predictions, episode.pairs, episode.losses, self.pair_groups)
         return self._planned(state.kernel, predictions, state.k)
 
     def _belief(self, state: PlannerState) -> Belief:

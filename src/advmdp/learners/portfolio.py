@@ -16,8 +16,9 @@ from advmdp.layered import FloatArray, IntArray
 from advmdp.learners.base import Belief, Learner, stacked
 from advmdp.learners.options import number, require
 from advmdp.learners.parts.experts import ExpertWeights
+from advmdp.learners.parts.known_losses import known_losses, require_known
 from advmdp.learners.parts.planning import Learning, PlugInLearners, mixed_occupancy, plans
-from advmdp.learners.parts.predictors import Predictions, Predictor, forgetting, mean, with_losses
+from advmdp.learners.parts.predictors import Predictions, Predictor, forgetting, mean, with_late, with_losses
 from advmdp.learners.parts.safe import SafeBase, SafeState
 from advmdp.learners.planner import (
     FeedbackOptions,
@@ -103,6 +104,8 @@ class Portfolio(Learner):
     feedback
         ``"actions"``: to be shown the losses of all actions at the visited states; ``"full"``: the whole loss table,
         which its planners use.
+    known, groups
+        What is known of the losses beforehand, as of ``planner``: its planners use it.
     zeta
         Failure probability of the safe expert's sets.
     """
@@ -130,6 +133,7 @@ class Portfolio(Learner):
         self._learning = [rule for rule in learning if rule is not None]
         self._uses = np.array([rules.index(predictor) for predictor, _ in EXPERTS.values()])
         self._safe = SafeBase(model, self.shares, o.zeta)
+        self.known_part, self.pair_groups = known_losses(self)
 
     def _own_policy(self, place: int, table: Sequence[ArrayLike]) -> FloatArray:
         flat = self._layers.flatten(table, f"experts[{place}]")
@@ -140,7 +144,8 @@ class Portfolio(Learner):
         layers = self._layers
         count = len(self.expert_names)
         meta = ExpertWeights.empty(count, layers.horizon, base=0 if self.options.premium else None)
-        predictions = Predictions.empty(self._rules, layers.n_pairs)
+        least = None if self.known_part is None else self.known_part.table
+        predictions = Predictions.empty(self._rules, layers.n_pairs, least)
         learners = PlugInLearners.empty(layers, self._learning)
         kernel = kernel_estimate(self._problem, self.shares)
         return self._drawn(meta, self._safe.start(), kernel, predictions, learners, 0)
@@ -162,6 +167,7 @@ class Portfolio(Learner):
         return PortfolioState(policies[drawn], policies, drawn, meta, base, kernel, predictions, learners, k)
 
     def _learn(self, state: PortfolioState, episode: CheckedEpisode) -> PortfolioState:
+        require_known(self.known_part, episode)
         layers, pairs, losses = self._layers, episode.pairs, episode.losses
         played = episode.played_in(state)
         rho = played.meta.posterior(played.policies[:, pairs])
@@ -176,11 +182,13 @@ class Portfolio(Learner):
                 q = np.repeat(q.reshape(-1, layers.n_actions).sum(axis=1), layers.n_actions)
         else:  # seen with certainty
             q = np.ones(layers.n_pairs)
-        learners = state.learners.add(*episode.seen(layers), predicted, q)
+        told = episode.seen(layers)
+        if self.pair_groups is not None:
+            told, q = self.pair_groups.seen(*told), self.pair_groups.total(q)
+        learners = state.learners.add(*told, predicted, q)
         kernel = state.kernel.add(episode.states, episode.actions)
-        return self._drawn(
-            meta, base, kernel, with_losses(state.predictions, episode, self._layers), learners, state.k + 1
-        )
+        predictions = with_losses(state.predictions, episode, layers, self.pair_groups)
+        return self._drawn(meta, base, kernel, predictions, learners, state.k + 1)
 
     def _expected(self, played: PortfolioState, episode: CheckedEpisode) -> FloatArray | None:
         """What each expert's action costs on average in the visited states, ``(H, M)``; NaN in a step of which not all
@@ -205,7 +213,8 @@ class Portfolio(Learner):
     def _observe_played(self, state: PortfolioState, episodes: Sequence[CheckedEpisode]) -> PortfolioState:
         predictions = state.predictions
         for episode in episodes:
-            predictions = with_losses(predictions, episode, self._layers)
+            require_known(self.known_part, episode)
+            predictions = with_losses(predictions, episode, self._layers, self.pair_groups)
         return self._observed(state, *stacked(episodes), predictions)
 
     def _with_prior(self, state: PortfolioState, among: NDArray[np.bool_]) -> PortfolioState:
@@ -213,7 +222,7 @@ class Portfolio(Learner):
         return self._drawn(state.meta, state.base, state.kernel, predictions, state.learners, state.k)
 
     def _observe_losses(self, state: PortfolioState, episode: CheckedEpisode) -> PortfolioState:
-        predictions = state.predictions.add(episode.pairs, episode.losses, late=True)
+        predictions = with_late(state.predictions, episode.pairs, episode.losses, self.pair_groups)
         return self._drawn(state.meta, state.base, state.kernel, predictions, state.learners, state.k)
 
     def _belief(self, state: PortfolioState) -> Belief:

@@ -16,6 +16,7 @@ from advmdp.confidence.likelihood_ratio import LikelihoodEstimate
 from advmdp.episodes import CheckedEpisode
 from advmdp.layered import FloatArray, IntArray
 from advmdp.learners.base import Learner
+from advmdp.learners.parts.known_losses import Groups, KnownPart, known_losses
 from advmdp.learners.parts.predictors import Forecast, Ridge, with_losses
 from advmdp.learners.parts.steps import OccupancyStep
 from advmdp.solvers import MirrorStep
@@ -125,6 +126,9 @@ class RepsLearner(Learner):
     takes_start = True
     options: Any
     _eta: float | None = None
+    #: What is known of the losses beforehand, and which pairs share them.
+    known_part: KnownPart | None = None
+    pair_groups: Groups | None = None
     #: gamma of episode k, from 0.
     gamma_of: Callable[[int], float]
 
@@ -154,6 +158,7 @@ class RepsLearner(Learner):
         """Estimator, set, loss estimate and step of this algorithm."""
 
     def _compose(self) -> None:
+        self.known_part, self.pair_groups = known_losses(self)
         self._estimator, self._sets, self._losses, self._step, self._forecast = self.parts = self._parts()
         predictor = getattr(self.options, "predictor", None)
         if isinstance(predictor, Ridge):  # what is saved
@@ -182,21 +187,32 @@ class RepsLearner(Learner):
         return RepsState(first.policy, first, data, first_set, 1.0, zeros, predictions=self._forecast)
 
     def _learn(self, state: RepsState, episode: CheckedEpisode) -> RepsState:
+        if self.known_part is not None:
+            episode = self.known_part.rest(episode)
         estimate = self._losses(state, episode, state.k)
+        if self.known_part is not None:
+            estimate = estimate + self.known_part.table
         data = self._estimator.add(state.data, episode.states, episode.actions)
         new = self._renewed(state, data)
         chosen_from = state.set if self._step.over_played_set else new.set
-        predictions, surprise, hints = state.predictions, estimate, {}
-        if predictions is not None:
+        predictions, expected, surprise, hints = state.predictions, self._expected(state.predictions), estimate, {}
+        if expected is not None:
             # The first policy was chosen without a hint.
-            surprise = estimate - predictions.table if state.k else estimate
-            predictions = with_losses(predictions, episode, self._layers)
-            hints = {"hint": predictions.table}
+            surprise = estimate - expected if state.k else estimate
+            if predictions is not None:
+                predictions = with_losses(predictions, episode, self._layers)
+            hints = {"hint": self._expected(predictions)}
         step = self._step.advance(state.step, chosen_from, surprise, state.k, **hints)
         return RepsState(
             step.policy, step, data, new.set, new.enlargement, estimate, state.k + 1, new.empty_sets,
             state.gaps + step.gap, state.floored, predictions,
         )  # fmt: skip
+
+    def _expected(self, predictions: Forecast | None) -> FloatArray | None:
+        """m: what is known of the losses and what is predicted of the rest; None for nothing."""
+        if self.known_part is None:
+            return None if predictions is None else predictions.table
+        return self.known_part.table if predictions is None else self.known_part.table + predictions.table
 
     def _renewed(self, state: RepsState, data: Any) -> RepsState:
         """With the set of these data, if they changed it."""
@@ -246,9 +262,9 @@ class RepsLearner(Learner):
 
     @property
     def predicted_losses(self) -> list[FloatArray] | None:
-        """m_k, what the losses of the next episode are expected to be, of learners with a predictor."""
-        predictions = self._now.state.predictions
-        return None if predictions is None else self._layers.split(predictions.table.copy())
+        """m_k, what the losses of the next episode are expected to be, of learners with a predictor or a known part."""
+        expected = self._expected(self._now.state.predictions)
+        return None if expected is None else self._layers.split(expected.copy())
 
     @property
     def last_step(self) -> MirrorStep | FlatStep | ConditionalStep | None:

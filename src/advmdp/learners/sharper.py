@@ -11,7 +11,7 @@ from advmdp import constants
 from advmdp.errors import InvalidSpecError
 from advmdp.layered import FloatArray, Layers
 from advmdp.learners.options import Entropy
-from advmdp.learners.parts.losses import AllActions, LossTable, Predicted, UpperOccupancy, over_set
+from advmdp.learners.parts.losses import AllActions, GroupOccupancy, LossTable, Predicted, UpperOccupancy, over_set
 from advmdp.learners.parts.predictors import forecast_of
 from advmdp.learners.parts.steps import Adaptive, ConditionalDescent, MirrorDescent, Rate
 from advmdp.learners.reps import Parts, RepsLearner
@@ -58,7 +58,7 @@ def mixture_parts(learner: RepsLearner, estimator: Any, sets: Any, start: FloatA
         step = ConditionalDescent(learner._problem, rate, start)
     else:
         tuned = constants.theorem_1(S, A, H, K, o.zeta)
-        if o.feedback != "bandit":
+        if o.feedback != "bandit" or o.groups is not None:
             tuned *= sqrt(layers.counted.pairs / n)
         rate, reach = chosen_rate(learner, tuned, tuned, largest_divergence(layers, o.entropy)), 1.0
         step = MirrorDescent(learner._problem, rate, o.entropy, start)
@@ -66,6 +66,8 @@ def mixture_parts(learner: RepsLearner, estimator: Any, sets: Any, start: FloatA
     losses: Any
     if o.feedback == "full":
         losses = LossTable()
+    elif learner.pair_groups is not None:
+        losses = GroupOccupancy(gamma_of, groups=learner.pair_groups)
     elif forecast is None:
         losses = (AllActions if o.feedback == "actions" else UpperOccupancy)(gamma_of, seen, o.bounds == "exact")
     else:
@@ -75,8 +77,10 @@ def mixture_parts(learner: RepsLearner, estimator: Any, sets: Any, start: FloatA
 
 
 def seen_at_most(learner: RepsLearner) -> int:
-    """n, what the second moments of the estimates of an episode add up to: pairs, states, or layers."""
+    """n, what the second moments of the estimates of an episode add up to: pairs, states, layers, or groups."""
     counted = learner._layers.counted
+    if learner.pair_groups is not None:
+        return min(learner.pair_groups.spans, counted.pairs)
     levels = {"bandit": counted.pairs, "actions": counted.states - 1, "full": learner._layers.horizon}
     return levels[learner.feedback]
 

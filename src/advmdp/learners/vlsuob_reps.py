@@ -68,6 +68,11 @@ class VlsuobReps(RepsLearner):
         Where losses are missing: the probability of seeing that of a visited pair, one number or a list over layers of
         ``(S_h, A)``.  Without it a missing loss is one of an unvisited pair, which is right without a predictor and if
         all losses are missing equally often.
+    known
+        A part of every loss that is known beforehand, a list over layers of ``(S_h, A)``: only the rest is estimated.
+    groups
+        Integers, a list over layers of ``(S_h, A)``: pairs with the same have the same loss in every episode, and an
+        estimate for one is one for all.  With bandit feedback and without a predictor.
     """
 
     name = "vlsuob-reps"

@@ -19,6 +19,7 @@ from advmdp.confidence import ConfidenceSet
 from advmdp.episodes import CheckedEpisode
 from advmdp.errors import InvalidEpisodeError
 from advmdp.layered import FloatArray, IntArray, Layers
+from advmdp.learners.parts.known_losses import Groups
 from advmdp.solvers.occupancy_bounds import occupancy_intervals, visited_upper_occupancy
 
 #: Nothing is divided by less, so that no estimate overflows.
@@ -108,6 +109,36 @@ class AllActions(UpperOccupancy):
         if self.seen is not None:
             weights *= self.seen[pairs]
         estimate[pairs] += np.nan_to_num(episode.action_losses / (weights + self.gamma(k)))
+        return estimate
+
+
+@dataclass(frozen=True)
+class GroupOccupancy(UpperOccupancy):
+    """Where pairs share their losses: lhat = l / (U_G + gamma) at all pairs of every group G whose loss was seen.
+
+    U_G is the largest probability over the set of meeting the group at least once.
+    """
+
+    groups: Groups | None = None
+
+    def weights(self, state: Any, states: IntArray, pairs: IntArray, k: int) -> FloatArray:
+        """U_G of the groups of the visited pairs."""
+        assert self.groups is not None
+        return self.groups.upper_hits(state.set, state.policy, pairs)
+
+    def __call__(self, state: Any, episode: CheckedEpisode, k: int) -> FloatArray:
+        """lhat of episode k (from 0), with the learner in this state."""
+        assert self.groups is not None
+        weights = self.weights(episode.played_in(state), episode.states, episode.pairs, k)
+        told = [(episode.pairs, episode.losses, weights)]
+        for late in episode.late:
+            told.append(
+                (late.pairs, late.losses, np.maximum(late.weights, self.weights(state, late.states, late.pairs, k)))
+            )
+        estimate = np.zeros(state.policy.size)
+        for pairs, losses, divisors in told:
+            members, sources = self.groups.spread(pairs, losses)
+            estimate[members] += (losses / self.divisors(divisors, episode, k))[sources]
         return estimate
 
 

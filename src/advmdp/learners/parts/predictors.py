@@ -19,6 +19,7 @@ from advmdp._compiled import kernel
 from advmdp.episodes import CheckedEpisode
 from advmdp.errors import InvalidMDPError, InvalidSpecError
 from advmdp.layered import FloatArray, IntArray, Layers
+from advmdp.learners.parts.known_losses import Groups
 
 #: Episodes over which the error of a predictor is averaged, for doubt.
 ERROR_WINDOW = 20.0
@@ -26,7 +27,7 @@ ERROR_WINDOW = 20.0
 
 @dataclass(frozen=True)
 class Predictor:
-    """The rule of one predictor; m is its table, zero (optimism) where nothing was seen.
+    """The rule of one predictor; m is its table, zero (optimism), or what is known of the loss, where none was seen.
 
     After an episode, first at all pairs, then at those whose loss l was seen, N times by now:
 
@@ -104,12 +105,16 @@ class Predictions:
     visits: FloatArray
     #: The mean absolute error of each rule, recently.
     errors: FloatArray
+    #: The least that losses can be, flat: what is expected where none was seen, and what predictions fade to.
+    least: FloatArray
 
     @classmethod
-    def empty(cls, rules: Sequence[Predictor], n_pairs: int) -> Self:
-        """Before the first episode: all zero."""
+    def empty(cls, rules: Sequence[Predictor], n_pairs: int, least: FloatArray | None = None) -> Self:
+        """Before the first episode: the least losses, by default zero."""
         settings = np.array([(rule.window, rule.decay, rule.doubt) for rule in rules]).reshape(-1, 3)
-        return cls(tuple(rules), settings, np.zeros((len(rules), n_pairs)), np.zeros(n_pairs), np.zeros(len(rules)))
+        least = np.zeros(n_pairs) if least is None else least
+        tables = np.tile(least, (len(rules), 1))
+        return cls(tuple(rules), settings, tables, np.zeros(n_pairs), np.zeros(len(rules)), least)
 
     @property
     def table(self) -> FloatArray:
@@ -127,7 +132,7 @@ class Predictions:
         if late:
             settings = settings.copy()
             settings[:, 1:] = 0.0
-        learn_losses(settings, pairs, losses, tables, visits, errors)
+        learn_losses(settings, pairs, losses, self.least, tables, visits, errors)
         return replace(self, tables=tables, visits=visits, errors=errors)
 
     def with_prior(self, layers: Layers, among: NDArray[np.bool_]) -> Self:
@@ -298,11 +303,21 @@ def forecast_of(predictor: Any, layers: Layers) -> Forecast | None:
     return None if predictor == "none" else Predictions.empty([NAMED[predictor]], layers.n_pairs)
 
 
-def with_losses(predictions: Any, episode: CheckedEpisode, layers: Layers) -> Any:
-    """Predictions after the losses of an episode, all that were told, and those that came late."""
+def with_losses(predictions: Any, episode: CheckedEpisode, layers: Layers, groups: Groups | None = None) -> Any:
+    """Predictions after the losses of an episode, all that were told, and those that came late.
+
+    With ``groups``, what was seen at one pair was seen at all that share its loss.
+    """
     for late in episode.late:
-        predictions = predictions.add(late.pairs, late.losses, late=True)
-    return predictions.add(*episode.seen(layers))
+        predictions = with_late(predictions, late.pairs, late.losses, groups)
+    told = episode.seen(layers)
+    return predictions.add(*(told if groups is None else groups.seen(*told)))
+
+
+def with_late(predictions: Any, pairs: IntArray, losses: FloatArray, groups: Groups | None = None) -> Any:
+    """Predictions with losses of an earlier episode."""
+    told = (pairs, losses) if groups is None else groups.seen(pairs, losses)
+    return predictions.add(*told, late=True)
 
 
 @kernel
@@ -310,6 +325,7 @@ def learn_losses(
     settings: FloatArray,
     pairs: IntArray,
     losses: FloatArray,
+    least: FloatArray,
     tables: FloatArray,
     visits: FloatArray,
     errors: FloatArray,
@@ -328,7 +344,7 @@ def learn_losses(
         kept = max(0.0, 1.0 - decay - doubt * errors[p])
         if kept < 1.0:
             for i in range(tables.shape[1]):
-                tables[p, i] *= kept
+                tables[p, i] = least[i] + kept * (tables[p, i] - least[i])
         for h in range(pairs.size):
             if not np.isnan(losses[h]):
                 tables[p, pairs[h]] += (losses[h] - tables[p, pairs[h]]) / min(visits[pairs[h]] + 1.0, window)
