@@ -140,6 +140,23 @@ def test_the_range_of_costs_holds_zero_only_where_something_is_free():
     assert rewards._free == 1.0
 
 
+def test_groups_are_written_with_own_names_and_reach_over_steps():
+    process = queue()
+    labels = process.groups(lambda step, state, action: (state[0], action))
+    by_name: dict[object, set[float]] = {}
+    for step in range(HORIZON):
+        for state in process.states(step):
+            for column, action in enumerate(actions(step, state)):
+                place = process.index(step, state)
+                by_name.setdefault((state[0], action), set()).add(labels[step][place, column])
+    assert all(len(found) == 1 for found in by_name.values())
+    assert len(set().union(*by_name.values())) == len(by_name)
+    with pytest.raises(InvalidMDPError, match="groups, step 0, state .*: .* is not hashable"):
+        process.groups(lambda step, state, action: [action])
+    learner = make_learner("planner", process.model, groups=labels)
+    assert learner.pair_groups.count == len(by_name) + 1  # episodes that have ended
+
+
 def test_policies_and_losses_are_written_with_own_names():
     process = queue()
     policy = process.policy(lambda step, state: "wait" if state[0] < 2 else {"serve": 0.25, ("serve", 2): 0.75})

@@ -303,22 +303,45 @@ class Process:
 
         ``function(step, state, action)`` is the cost in your units.
         """
+        return self._tables("losses", self._free, lambda where, *pair: self._checked_loss(function, where, *pair))
+
+    def groups(self, function: Callable[[int, Any, Any], Any]) -> list[FloatArray]:
+        """Which actions have the same cost in every episode: the option ``groups`` of learners that can use it.
+
+        ``function(step, state, action)`` is anything that is hashable: where it is the same, the cost is.
+        """
+        labels: dict[Any, int] = {}
+
+        def label(where: str, *pair: Any) -> int:
+            key = _called(function, where, *pair)
+            if not hashable(key):
+                raise InvalidMDPError(f"{where}: {shown(key)} is not hashable, so it names no group")
+            return labels.setdefault(key, len(labels) + 1)
+
+        return self._tables("groups", 0.0, label)
+
+    def _tables(self, what: str, ended: float, entry: Callable[..., float]) -> list[FloatArray]:
+        """A list over layers of ``(S_h, A)``: ``entry(where, step, state, action)`` for every action that there is,
+        ``ended`` for episodes that have ended."""
         tables = [np.zeros((len(layer.states), self._n_actions)) for layer in self._reached]
         for h, (layer, table) in enumerate(zip(self._reached, tables, strict=True)):
             for place, (state, kind) in enumerate(zip(layer.states, layer.kinds, strict=True)):
                 if kind is not Kind.OPEN:
-                    table[place, 0] = self._free
+                    table[place, 0] = ended
                     continue
                 step = h - self.first_layer
                 for column, action in enumerate(layer.actions[place]):
-                    where = f"losses, step {step}, state {shown(state)}, action {shown(action)}"
-                    cost = _called(function, where, step, state, action)
-                    loss = self._loss(cost)
-                    if loss is None or not 0.0 <= loss <= 1.0:
-                        low, high = self.cost_range
-                        raise InvalidMDPError(f"{where}: cost {shown(cost)} is not a number in [{low:g}, {high:g}]")
-                    table[place, column] = loss
+                    where = f"{what}, step {step}, state {shown(state)}, action {shown(action)}"
+                    table[place, column] = entry(where, step, state, action)
         return tables
+
+    def _checked_loss(self, function: Callable[[int, Any, Any], float], where: str, *pair: Any) -> float:
+        cost = _called(function, where, *pair)
+        loss = self._loss(cost)
+        if loss is None or not 0.0 <= loss <= 1.0:
+            low, high = self.cost_range
+            raise InvalidMDPError(f"{where}: cost {shown(cost)} is not a number in [{low:g}, {high:g}]")
+        return loss
 
     def _loss(self, cost: Any) -> float | None:
         """A cost in your units as a loss, in [0, 1] if it is in range; None if it is not a number."""
