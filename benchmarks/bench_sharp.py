@@ -1,17 +1,15 @@
-"""What each part of `vlsuob-reps-sharp` brings: parts added one by one to `vlsuob-reps-tight`, and left out one by one.
+"""What `vlsuob-reps-sharp` would gain from a known kernel and from better predictions, and what its bounds cost.
 
-    python -m benchmarks.bench_sharp cells       # six worlds, four kinds of losses, all variants
+    python -m benchmarks.bench_sharp told        # against the same learner that is told the kernel
     python -m benchmarks.bench_sharp ridge       # predictions from features that the losses are linear in
     python -m benchmarks.bench_sharp cost        # an episode with bounds at all pairs against one without
-    python -m benchmarks.bench_sharp print       # the tables in docs/study/tables
-    python -m benchmarks.bench_sharp pages       # the first of them into docs/learners/vlsuob-reps-sharp.md
+    python -m benchmarks.bench_sharp print       # the tables of the first two, in docs/study/tables
 
-Regrets are exact, per episode; bandit feedback, unknown transition.  Runs that are in a table are not repeated.
+Regrets are exact, per episode; bandit feedback.  What each part brings is a study (`python -m studies parts`).
 """
 
 from __future__ import annotations
 
-import re
 import sys
 import time
 from pathlib import Path
@@ -19,13 +17,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from advmdp import make_adversary, make_learner, make_world, ridge, run
+from advmdp import LinearMixtureModel, make_adversary, make_learner, make_world, ridge, run
 from advmdp.adversaries import Adversary
 
-DOCS = Path(__file__).parents[1] / "docs"
-TABLES, PAGE = DOCS / "study" / "tables", DOCS / "learners" / "vlsuob-reps-sharp.md"
-BLOCK = re.compile(r"(<!-- sharp tables -->\n).*?(<!-- end -->)", re.DOTALL)
-EPISODES, SEEDS = 2000, range(1)
+TABLES = Path(__file__).parents[1] / "docs" / "study" / "tables"
+EPISODES, SEEDS = 3000, range(5)
 WORLDS = ("grid", "queue", "inventory", "frozen-lake", "river-swim", "routing")
 KINDS = {
     "natural": ("natural-losses", {}),
@@ -33,47 +29,25 @@ KINDS = {
     "switching": ("switching", {"period": 200}),
     "drifting": ("drifting", {}),
 }
-TIGHT, SHARP = "vlsuob-reps-tight", "vlsuob-reps-sharp"
-CONDITIONAL = {"entropy": "conditional"}
-VARIANTS = {
-    "tight": (TIGHT, {}),
-    "+ conditional": (TIGHT, CONDITIONAL),
-    "+ shared": (TIGHT, {**CONDITIONAL, "shared": None}),
-    "+ adaptive": (SHARP, {"predictor": "none"}),
-    "+ mean = sharp": (SHARP, {}),
-    "sharp, last": (SHARP, {"predictor": "last"}),
-    "sharp, forgetting": (SHARP, {"predictor": "forgetting"}),
-    "sharp, forward": (SHARP, {"bounds": "forward"}),
-    "sharp - shared": (SHARP, {"shared": False}),
-    "sharp - adaptive": (TIGHT, {**CONDITIONAL, "shared": None, "predictor": "mean"}),
-    "sharp - conditional": (SHARP, {"entropy": "pairs"}),
-}
+SHARP = "vlsuob-reps-sharp"
 
 
-def regret(world: str, kind: str, variant: str, seed: int) -> float:
-    """Per episode, after all of them."""
-    mdp = make_world(world)
-    name, options = KINDS[kind]
-    learner, settings = VARIANTS[variant]
-    adversary = make_adversary(name, mdp, EPISODES, seed=seed, **options)
-    built = make_learner(learner, mdp, EPISODES, seed=seed, **settings)
-    return float(run(mdp, built, adversary, EPISODES, seed=seed, progress=False).regret[-1]) / EPISODES
-
-
-def cells() -> None:
-    """The table of all variants, one line per run, written as it grows."""
-    path = TABLES / "sharp.csv"
-    done = pd.read_csv(path) if path.exists() else pd.DataFrame(columns=["world", "kind", "variant", "seed", "regret"])
-    known = set(done[["world", "kind", "variant", "seed"]].itertuples(index=False, name=None))
-    for seed in SEEDS:
-        for world in WORLDS:
-            for kind in KINDS:
-                for variant in VARIANTS:
-                    if (world, kind, variant, seed) not in known:
-                        found = round(regret(world, kind, variant, seed), 4)
-                        done.loc[len(done)] = [world, kind, variant, seed, found]
-                done.to_csv(path, index=False)
-                print(world, kind, seed, flush=True)
+def told() -> None:
+    """Shared weights and likelihood sets, against a model whose only simulator is the truth."""
+    rows = []
+    for world in WORLDS:
+        mdp = make_world(world)
+        truth = LinearMixtureModel.from_kernels([mdp.kernels])
+        for kind, (name, options) in KINDS.items():
+            for seed in SEEDS:
+                adversary = make_adversary(name, mdp, EPISODES, seed=seed, **options)
+                for who, problem in (("likelihood sets", mdp.model), ("told", truth)):
+                    learner = make_learner(SHARP, problem, seed=seed, radius="likelihood", shared=who != "told" or None)
+                    total = run(mdp, learner, adversary, EPISODES, seed=seed, progress=False).regret[-1]
+                    rows.append((world, kind, seed, who, round(float(total) / EPISODES, 4)))
+        print(world, flush=True)
+    columns = ["world", "kind", "seed", "learner", "regret"]
+    pd.DataFrame(rows, columns=columns).to_csv(TABLES / "sharp_told.csv", index=False)
 
 
 class Linear(Adversary):
@@ -82,7 +56,7 @@ class Linear(Adversary):
     def __init__(self, mdp, features, episodes, seed):
         super().__init__(mdp, episodes)
         rng = np.random.default_rng([seed, 7])
-        walk = np.cumsum(rng.normal(scale=0.02, size=(episodes, features[0].shape[2])), axis=0)
+        walk = np.cumsum(rng.normal(scale=0.02, size=(episodes + 1, features[0].shape[2])), axis=0)
         self._prices = np.clip(rng.random(features[0].shape[2]) + walk, 0.0, 1.0)
         self._features = features
 
@@ -106,8 +80,8 @@ def ridge_cells() -> None:
             features = features_of(mdp, seed)
             adversary = Linear(mdp, features, EPISODES, seed)
             for name, predictor in (
-                ("none", "none"), ("mean", "mean"), ("forgetting", "forgetting"), ("ridge", ridge(features)),
-                ("ridge 0.98", ridge(features, 0.98)),
+                ("none", "none"), ("mean", "mean"), ("ridge", ridge(features)), ("ridge 0.98", ridge(features, 0.98)),
+                ("the truth", adversary.losses),
             ):  # fmt: skip
                 learner = make_learner(SHARP, mdp, EPISODES, predictor=predictor)
                 total = run(mdp, learner, adversary, EPISODES, seed=seed, progress=False).regret[-1]
@@ -135,28 +109,20 @@ def cost() -> None:
             print(f"{world:13s} {entropy:12s} {without:6.2f} ms {exact / without:6.2f} {forward / without:7.2f}")
 
 
-def variants(found: pd.DataFrame) -> list[str]:
-    """The table of variants: means over worlds and seeds, by kind of losses."""
-    by_kind = found.pivot_table(index="variant", columns="kind", values="regret").loc[[*VARIANTS], [*KINDS]]
-    lines = ["| | " + " | ".join(KINDS) + " |", "|---|" + "--:|" * len(KINDS)]
-    for name, row in zip(by_kind.index, by_kind.to_numpy(), strict=True):
-        lines.append(f"| {name} | " + " | ".join(f"{value:.2f}" for value in row) + " |")
-    return lines
-
-
 def tables() -> str:
-    """All tables, as markdown."""
-    found = pd.read_csv(TABLES / "sharp.csv")
-    lines = variants(found)
-    ends = "tight", "+ mean = sharp"
-    means = found.groupby(["world", "kind", "variant"])["regret"].mean()
-    lines += ["", "| world | " + " | ".join(KINDS) + " |", "|---|" + "--:|" * len(KINDS)]
+    """Both tables, as markdown."""
+    lines = []
+    found = pd.read_csv(TABLES / "sharp_told.csv").groupby(["world", "kind", "learner"])["regret"].mean().unstack()
+    lines += ["| likelihood sets / told | " + " | ".join(KINDS) + " |", "|---|" + "--:|" * len(KINDS)]
     for world in WORLDS:
-        pairs = [[means[world, kind, end] for end in ends] for kind in KINDS]
-        lines.append(f"| `{world}` | " + " | ".join(f"{a:.2f} → {b:.2f}" for a, b in pairs) + " |")
+        pairs = [found.loc[(world, kind)] for kind in KINDS]
+        cells = " | ".join(f"{pair['likelihood sets']:.2f} / {pair['told']:.2f}" for pair in pairs)
+        lines.append(f"| `{world}` | {cells} |")
+    means = found.mean()
+    lines.append(f"\nMean of all: {means['likelihood sets']:.3f} / {means['told']:.3f}")
     linear = pd.read_csv(TABLES / "sharp_ridge.csv").pivot_table(index="world", columns="predictor", values="regret")
-    names = ["none", "mean", "forgetting", "ridge", "ridge 0.98"]
-    lines += ["", "| linear losses | " + " | ".join(names) + " |", "|---|" + "--:|" * len(names)]
+    names = ["none", "mean", "ridge", "ridge 0.98", "the truth"]
+    lines += ["", "| linear losses, predictor | " + " | ".join(names) + " |", "|---|" + "--:|" * len(names)]
     for world in linear.index:
         lines.append(f"| `{world}` | " + " | ".join(f"{linear.loc[world, name]:.3f}" for name in names) + " |")
     return "\n".join(lines) + "\n"
@@ -164,14 +130,10 @@ def tables() -> str:
 
 def main() -> None:
     wanted = sys.argv[1] if len(sys.argv) > 1 else "cost"
-    if wanted == "pages":
-        text = PAGE.read_text(encoding="utf-8")
-        shown = "\n".join(line for line in variants(pd.read_csv(TABLES / "sharp.csv")) if "sharp," not in line)
-        PAGE.write_text(BLOCK.sub(lambda found: f"{found[1]}\n{shown}\n\n{found[2]}", text), encoding="utf-8")
-    elif wanted == "print":
+    if wanted == "print":
         print(tables())
     else:
-        {"cells": cells, "ridge": ridge_cells, "cost": cost}[wanted]()
+        {"told": told, "ridge": ridge_cells, "cost": cost}[wanted]()
 
 
 if __name__ == "__main__":

@@ -13,8 +13,9 @@ import numpy as np
 
 from advmdp.confidence import ConfidenceSet, KnownKernels
 from advmdp.episodes import CheckedEpisode
-from advmdp.layered import FloatArray, LayeredMDP
-from advmdp.learners.parts.losses import Predicted, over_set
+from advmdp.layered import FloatArray, IntArray, LayeredMDP
+from advmdp.learners.parts.known_losses import Groups
+from advmdp.learners.parts.losses import GroupOccupancy, Predicted, UpperOccupancy, over_set
 from advmdp.learners.parts.steps import Adaptive, ConditionalDescent, MirrorDescent
 from advmdp.occupancy import best_policy, random_policy
 from advmdp.solvers.conditional import certified_occupancy, conditional_step
@@ -77,6 +78,40 @@ def _price(explorations: float) -> Ratios:
             found = moments(rng, Predicted)
             allowed = found.upper - found.lower + explorations * found.gamma
             result[i] = (found.upper * (found.losses - found.mean) / allowed).max()
+        return result
+
+    return ratios
+
+
+# ------------------------------------------------------------------------------------------ groups
+
+
+class PairByPair(GroupOccupancy):
+    """Spread over the group, and divided by the weight of the visited pair alone (not for use)."""
+
+    def weights(self, state: Any, states: IntArray, pairs: IntArray, k: int) -> FloatArray:
+        return UpperOccupancy.weights(self, state, states, pairs, k)
+
+
+def _grouped(kind: type[GroupOccupancy]) -> Ratios:
+    """max over pairs of E exp(2 gamma (lhat - l)), of three groups at random."""
+
+    def ratios(rng: np.random.Generator, trials: int) -> FloatArray:
+        result = np.empty(trials)
+        for i in range(trials):
+            mdp = small_world(rng, TINY)
+            layers = mdp.layers
+            groups = Groups(layers, layers.split(rng.integers(0, 3, layers.n_pairs)))
+            losses, gamma = rng.random(groups.count).round()[groups.of_pair], float(rng.uniform(0.01, 0.5))
+            policy = layers.flatten(random_policy(layers.sizes, layers.n_actions, rng))
+            state = SimpleNamespace(policy=policy, set=around(mdp, rng, 0.3))
+            part = kind(lambda k, gamma=gamma: gamma, groups=groups)  # type: ignore[misc]
+            exponential = np.zeros(layers.n_pairs)
+            for episode, chance in trajectories(mdp):
+                likelihood = chance * float(policy[episode.pairs].prod())
+                estimate = part(state, episode._replace(losses=losses[episode.pairs]), 0)
+                exponential += likelihood * np.exp(2.0 * gamma * (estimate - losses))
+            result[i] = exponential.max()
         return result
 
     return ratios
@@ -157,6 +192,14 @@ CHECKS = (
         "gamma in place of 2 gamma",
         _price(1.0),
         60,
+    ),
+    Check(
+        "Groups: optimistic estimates",
+        "E exp(2 gamma (lhat - l)) <= 1 at every pair of a group that shares its loss; by enumeration",
+        _grouped(GroupOccupancy),
+        "divided by the weight of the visited pair alone",
+        _grouped(PairByPair),
+        20,
     ),
     Check(
         "Adaptive steps: entropy of pairs",
