@@ -39,7 +39,7 @@ from advmdp.report.results import interval
 from advmdp.worlds import make_world
 
 #: In the order of the summary.
-STUDIES = ("rate", "states", "actions", "decomposition", "geometry", "losses", "shapes")
+STUDIES = ("rate", "states", "actions", "decomposition", "geometry", "losses", "shapes", "parts")
 
 ROOT = Path(__file__).resolve().parents[1]
 SPECS, RUNS, DOCS = ROOT / "experiments", ROOT / "runs", ROOT / "docs" / "study"

@@ -315,7 +315,7 @@ def with_losses(predictions: Any, episode: CheckedEpisode, layers: Layers, group
 
 
 def with_late(predictions: Any, pairs: IntArray, losses: FloatArray, groups: Groups | None = None) -> Any:
-    """Predictions with the losses of an earlier episode at these pairs (flat), NaN where nothing came: both ``(H,)``."""
+    """Predictions with losses of an earlier episode at these pairs (flat), NaN where none came: both ``(H,)``."""
     told = (pairs, losses) if groups is None else groups.seen(pairs, losses)
     return predictions.add(*told, late=True)
 
