@@ -18,6 +18,8 @@ from advmdp.errors import (
 )
 from advmdp.layered import (
     LayeredMDP,
+    LinearMDP,
+    LinearMDPModel,
     LinearMixtureMDP,
     LinearMixtureModel,
     TabularModel,
@@ -58,6 +60,8 @@ __all__ = [
     "InvalidSpecError",
     "LayeredMDP",
     "Learner",
+    "LinearMDP",
+    "LinearMDPModel",
     "LinearMixtureMDP",
     "LinearMixtureModel",
     "Process",

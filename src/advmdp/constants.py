@@ -94,6 +94,27 @@ def dilated_bonus(S: int, A: float, H: int, K: float) -> float:
     return min(1.0 / (24.0 * H**3), 1.0 / sqrt(S * A * H * K))
 
 
+def q_reps(S: int, A: float, H: int, K: float, d: int, leverage: float) -> tuple[float, float]:
+    """eta = min(sqrt(log(S A / H) / (K (L + 2 d))), 1 / (2 L)) and gamma = eta L, L the leverage: linear losses."""
+    eta = min(sqrt(log(S * A / H) / (K * (leverage + 2.0 * d))), 0.5 / leverage)
+    return eta, eta * leverage
+
+
+def mdp_linexp3(A: float, H: int, K: float, leverage: float) -> tuple[float, float]:
+    """eta and gamma that minimise gamma H K + H log(A) / eta + eta K (H L / gamma) sum_h (H - h)^2, L the leverage.
+
+    gamma is at most 1/2, and eta at most gamma / (H^2 L).
+    """
+    weights, spread = H * log(max(A, 2)), leverage * H * (H * (H + 1) * (2 * H + 1) / 6.0) * K
+    gamma = min(0.5, (sqrt(weights * spread) / (H * K)) ** (2.0 / 3.0))
+    return min(sqrt(weights * gamma / spread), gamma / (H**2 * leverage)), gamma
+
+
+def dilated_bonus_linear(H: int, K: float, d: int) -> float:
+    """eta = min(1 / (24 H^3), 1 / (H sqrt(d K))): that of ``dilated_bonus`` with d H in place of S A."""
+    return min(1.0 / (24.0 * H**3), 1.0 / (H * sqrt(d * K)))
+
+
 def exp3(n: int, H: int, K: float) -> float:
     """eta = sqrt(2 log n / (n K H^2)) for n arms whose losses lie in [0, H]."""
     return sqrt(2.0 * log(n) / (n * K * H**2))

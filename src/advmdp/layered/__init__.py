@@ -6,8 +6,8 @@ occupancy measures) are lists over layers of arrays ``(S_h, A)``; inside the lib
 in one flat vector, of which the list entries are views (see :class:`Layers`).
 """
 
-from advmdp.layered.mdps import LayeredMDP, LinearMixtureMDP
-from advmdp.layered.models import LinearMixtureModel, TabularModel
+from advmdp.layered.mdps import LayeredMDP, LinearMDP, LinearMixtureMDP
+from advmdp.layered.models import LinearMDPModel, LinearMixtureModel, TabularModel
 from advmdp.layered.persistence import load_mdp, problem_from_tree, problem_tree
 from advmdp.layered.rows import Rows, SparseRows, Table, flat_rows
 from advmdp.layered.shape import BoolArray, FloatArray, IntArray, Layers, logarithm
@@ -20,6 +20,8 @@ __all__ = [
     "IntArray",
     "LayeredMDP",
     "Layers",
+    "LinearMDP",
+    "LinearMDPModel",
     "LinearMixtureMDP",
     "LinearMixtureModel",
     "Rows",

@@ -15,7 +15,7 @@ from advmdp._checks import float_array
 from advmdp._html import facts, shortened
 from advmdp.errors import InvalidMDPError
 from advmdp.layered.mixtures import stack_kernels
-from advmdp.layered.models import LinearMixtureModel, TabularModel, mask_tree, tables_tree
+from advmdp.layered.models import LinearMDPModel, LinearMixtureModel, TabularModel, mask_tree, tables_tree
 from advmdp.layered.rows import Rows, SparseRows, Table, flat_rows, row_tables
 from advmdp.layered.shape import BoolArray, FloatArray, Layers
 from advmdp.layered.validation import (
@@ -23,6 +23,7 @@ from advmdp.layered.validation import (
     check_one_mixture,
     checked_available,
     checked_kernels,
+    checked_measures,
     checked_parameter,
     masked_layers,
     possible_transitions,
@@ -336,3 +337,87 @@ class LinearMixtureMDP(LayeredMDP):
 
     def _tree(self) -> dict[str, Any]:
         return {**self.model._tree(), "theta": list(self._theta), "scene": self._scene.tree()}
+
+
+class LinearMDP(LayeredMDP):
+    """A layered MDP with P_h(s' | s, a) = <phi(s, a), mu_h(s')> (Yang and Wang 2019, Jin et al. 2020).
+
+    Parameters
+    ----------
+    features
+        As in :class:`LinearMDPModel`.
+    measures
+        mu, a list over layers of arrays ``(d, S_{h+1})``; the last one is ignored, as that transition is deterministic.
+    bound
+        B; by default the largest |sum_s' mu_h(s') V(s')| over V in [0, 1] (a little more where measures have entries of
+        both signs), which learners then know.
+    available
+        As in :class:`LinearMDPModel`.
+    scene
+        What states and actions stand for; see :class:`advmdp.scene.Scene`.
+
+    Examples
+    --------
+    Two kinds of days, of which each action gives a share; the second action of the first state is half of both.
+
+    >>> features = [[[[1.0, 0.0], [0.5, 0.5]]], [[[1.0, 0.0], [0.0, 1.0]]] * 2]
+    >>> world = LinearMDP(features, [[[0.9, 0.1], [0.2, 0.8]], [[1.0], [1.0]]])
+    >>> world.kernels[0].round(3).tolist()
+    [[[0.9, 0.1], [0.55, 0.45]]]
+    """
+
+    def __init__(
+        self,
+        features: Sequence[ArrayLike],
+        measures: Sequence[ArrayLike],
+        bound: float | None = None,
+        *,
+        available: Sequence[ArrayLike] | None = None,
+        scene: Scene | None = None,
+    ) -> None:
+        model = LinearMDPModel(features, 1.0 if bound is None else bound, available=available)
+        self._measures = checked_measures(measures, [(model.dim, n) for n in model.layer_sizes[1:]])
+        kernels = [
+            probability_rows(array @ measure, h, "the kernel <features, measures>", TOLERANCE)
+            for h, (array, measure) in enumerate(zip(model.features, self._measures[:-1], strict=False))
+        ]
+        # Of V in [0, 1] coordinate i of mu V is at most the sum of the positive entries, at least that of the others.
+        sums = [np.maximum(m.clip(min=0.0).sum(1), -m.clip(max=0.0).sum(1)) for m in self._measures[:-1]]
+        largest = max((float(np.linalg.norm(row)) for row in sums), default=1.0)
+        if bound is None:
+            model = LinearMDPModel(model.features, largest, available=available)
+        elif len(self._measures) > 1:
+            # With entries of one sign V = 1 attains it; otherwise the smallest valid bound may lie below.
+            least = max(float(np.linalg.norm(m.sum(axis=1))) for m in self._measures[:-1])
+            if bound < least - TOLERANCE:
+                raise InvalidMDPError(f"bound is {bound:.6g}, but some |sum of mu_h V| is at least {least:.6g}")
+        self._adopt(model, [*kernels, np.ones((*model.features[-1].shape[:2], 1))], scene)
+
+    @property
+    def model(self) -> LinearMDPModel:
+        """Features and bound: what a learner may know."""
+        assert isinstance(self._model, LinearMDPModel)
+        return self._model
+
+    @property
+    def features(self) -> tuple[FloatArray, ...]:
+        """phi, per layer a read-only array ``(S_h, A, d)``."""
+        return self.model.features
+
+    @property
+    def measures(self) -> tuple[FloatArray, ...]:
+        """mu, per layer a read-only array ``(d, S_{h+1})``."""
+        return self._measures
+
+    @property
+    def dim(self) -> int:
+        """Coordinates of a feature vector, d."""
+        return self.model.dim
+
+    @property
+    def bound(self) -> float:
+        """B, at least |sum_s' mu_h(s') V(s')| for every V with values in [0, 1]."""
+        return self.model.bound
+
+    def _tree(self) -> dict[str, Any]:
+        return {**self.model._tree(), "measures": list(self._measures), "scene": self._scene.tree()}

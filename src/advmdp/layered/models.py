@@ -15,7 +15,7 @@ from advmdp.errors import InvalidMDPError
 from advmdp.layered.mixtures import stack_kernels
 from advmdp.layered.rows import Rows, SparseRows, flat_rows
 from advmdp.layered.sampling import sampled_kernels
-from advmdp.layered.shape import BoolArray, Layers, distinct
+from advmdp.layered.shape import BoolArray, FloatArray, Layers, distinct
 from advmdp.layered.validation import (
     check_common_sum,
     check_feasible,
@@ -23,6 +23,7 @@ from advmdp.layered.validation import (
     check_simplex_features,
     checked_available,
     checked_bound,
+    checked_pair_features,
     checked_scales,
     frozen_arrays,
     layer_sizes,
@@ -365,3 +366,66 @@ class LinearMixtureModel(TabularModel):
             "scales": list(self._scales),
             "available": mask_tree(self._layers),
         }
+
+
+class LinearMDPModel(TabularModel):
+    """What a learner of linear MDPs may know: features phi(s, a) of the pairs, and a bound on the unknown measures.
+
+    In a linear MDP P_h(s' | s, a) = <phi(s, a), mu_h(s')>: any function of the next state has an expectation that is
+    linear in the features.  A tabular learner takes this model as well, and uses the shape alone.
+
+    Parameters
+    ----------
+    features
+        List over layers 0..H-1 of arrays ``(S_h, A, d)``, every vector of Euclidean norm at most one.  Those of the
+        last layer matter for losses that are linear in features, not for the transition into the terminal state.
+    bound
+        B, at least |sum_s' mu_h(s') V(s')| for every V with values in [0, 1]; sqrt(d) where the d measures are
+        distributions.
+    available
+        Which actions a state has, a list over layers of ``(S_h, A)`` of bool; by default all.  Features of others are
+        ignored.
+
+    Examples
+    --------
+    >>> model = LinearMDPModel([[[[1.0, 0.0], [0.5, 0.5]]], [[[0.0, 1.0], [1.0, 0.0]]] * 3], bound=1.5)
+    >>> model.layer_sizes, model.n_actions, model.dim
+    ((1, 3, 1), 2, 2)
+    """
+
+    def __init__(
+        self,
+        features: Sequence[ArrayLike],
+        bound: float,
+        *,
+        available: Sequence[ArrayLike] | None = None,
+    ) -> None:
+        masks = checked_available(available)
+        self._features = checked_pair_features(features, masks)
+        sizes = (*(len(array) for array in self._features), 1)
+        self._layers = masked_layers(sizes, self._features[0].shape[1], masks)
+        self._bound = checked_bound(bound)
+        self._support = None
+        for h, array in enumerate(self._features[:-1]):
+            check_feasible(array[:, :, None, :], h)
+
+    @property
+    def features(self) -> tuple[FloatArray, ...]:
+        """phi, per layer a read-only array ``(S_h, A, d)``."""
+        return self._features
+
+    @property
+    def dim(self) -> int:
+        """Coordinates of a feature vector, d."""
+        return int(self._features[0].shape[2])
+
+    @property
+    def bound(self) -> float:
+        """B, at least |sum_s' mu_h(s') V(s')| for every V with values in [0, 1]."""
+        return self._bound
+
+    def _facts(self) -> list[tuple[str, str]]:
+        return [*super()._facts(), ("features of pairs (d)", f"{self.dim}"), ("bound (B)", f"{self.bound:.4g}")]
+
+    def _tree(self) -> dict[str, Any]:
+        return {"features": list(self._features), "bound": self._bound, "available": mask_tree(self._layers)}

@@ -8,15 +8,15 @@ from typing import Any
 
 from advmdp import storage
 from advmdp.errors import CorruptCheckpointError
-from advmdp.layered.mdps import LayeredMDP, LinearMixtureMDP
-from advmdp.layered.models import LinearMixtureModel, TabularModel
+from advmdp.layered.mdps import LayeredMDP, LinearMDP, LinearMixtureMDP
+from advmdp.layered.models import LinearMDPModel, LinearMixtureModel, TabularModel
 from advmdp.layered.rows import rows_from_tree
 from advmdp.scene import Scene
 
 
 def load_mdp(path: str | os.PathLike[str]) -> LayeredMDP:
     """Read a world that :meth:`LayeredMDP.save` wrote; nothing in the file can run code."""
-    classes = {"LayeredMDP": LayeredMDP, "LinearMixtureMDP": LinearMixtureMDP}
+    classes = {cls.__name__: cls for cls in (LayeredMDP, LinearMixtureMDP, LinearMDP)}
     mdp: LayeredMDP = _rebuild(path, storage.read(path, "mdp"), classes)
     return mdp
 
@@ -28,7 +28,7 @@ def problem_tree(problem: TabularModel | LayeredMDP) -> dict[str, Any]:
 
 def problem_from_tree(path: str | os.PathLike[str], tree: dict[str, Any]) -> Any:
     """The inverse of :func:`problem_tree`; ``path`` is named in errors."""
-    classes = (TabularModel, LinearMixtureModel, LayeredMDP, LinearMixtureMDP)
+    classes = (TabularModel, LinearMixtureModel, LinearMDPModel, LayeredMDP, LinearMixtureMDP, LinearMDP)
     return _rebuild(path, tree, {cls.__name__: cls for cls in classes})
 
 

@@ -262,6 +262,51 @@ def check_feasible(features: Table, h: int) -> None:
         )
 
 
+def checked_pair_features(features: Any, available: Sequence[BoolArray] | None) -> tuple[FloatArray, ...]:
+    """Private, read-only features of pairs ``(S_h, A, d)``, finite and of norm at most one; one d in all layers.
+
+    Those of an unavailable action are replaced by those of the first available one of its state.
+    """
+    if not isinstance(features, Iterable):
+        raise InvalidMDPError(f"features is {features!r}, should be a list of arrays (S_h, A, d), one per layer 0 to H-1")
+    arrays = [np.array(float_array(entry, f"features[{h}]", InvalidMDPError)) for h, entry in enumerate(features)]
+    if not arrays:
+        raise InvalidMDPError("features is empty, should have one array (S_h, A, d) per layer 0 to H-1")
+    if available is not None and len(available) != len(arrays):
+        raise InvalidMDPError(f"available has {len(available)} layers, should have {len(arrays)} like features")
+    for h, array in enumerate(arrays):
+        wanted = (*arrays[0].shape[1:],) if arrays[0].ndim == 3 else ("A", "d")
+        if array.ndim != 3 or 0 in array.shape or array.shape[1:] != wanted:
+            shape = ", ".join(map(str, ("S_h", *wanted)))
+            raise InvalidMDPError(f"features[{h}] has shape {array.shape}, should be ({shape}), none of them 0")
+        if available is not None:
+            arrays[h] = array = with_copied_rows(array, first_available(available[h], array.shape[:2], h))
+        norms = np.sqrt(np.einsum("sad,sad->sa", array, array))
+        wrong = ~(norms <= 1.0 + TOLERANCE)
+        if wrong.any():
+            s, a = (int(i) for i in np.argwhere(wrong)[0])
+            raise InvalidMDPError(
+                f"features[{h}], {_place((s, a))}: norm {norms[s, a]:.6g}, should be at most 1 (divide the features by "
+                "their largest norm and multiply the measures by it)"
+            )
+    return tuple(read_only(array).view() for array in arrays)
+
+
+def checked_measures(measures: Any, shapes: Sequence[tuple[int, int]]) -> tuple[FloatArray, ...]:
+    """Private, read-only, finite measures ``(d, S_{h+1})``, of these shapes."""
+    if not isinstance(measures, Sequence | np.ndarray) or len(measures) != len(shapes):
+        count = len(measures) if isinstance(measures, Sequence | np.ndarray) else "no"
+        raise InvalidMDPError(f"measures has {count} layers, features have {len(shapes)}: one array per layer")
+    arrays = [np.array(float_array(entry, f"measures[{h}]", InvalidMDPError)) for h, entry in enumerate(measures)]
+    for h, (array, shape) in enumerate(zip(arrays, shapes, strict=True)):
+        if array.shape != shape:
+            raise InvalidMDPError(f"measures[{h}] has shape {array.shape}, should be {shape} (d, states of layer {h + 1})")
+        if not np.isfinite(array).all():
+            i, s = (int(i) for i in np.argwhere(~np.isfinite(array))[0])
+            raise InvalidMDPError(f"measures[{h}], coordinate {i}, next state {s}: {array[i, s]} is not a finite number")
+    return tuple(read_only(array).view() for array in arrays)
+
+
 def checked_bound(value: Any) -> float:
     """B, a finite number > 0."""
     if isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool):

@@ -161,7 +161,7 @@ class Learner(ABC):
             raise InvalidSpecError(
                 f"learner {self.name!r} knows the transition: it needs an MDP, not a {type(problem).__name__}"
             )
-        if self.transition == "unknown" and not isinstance(problem, self.needs):
+        if not isinstance(problem if self.transition == "unknown" else problem.model, self.needs):
             raise InvalidSpecError(
                 f"learner {self.name!r} needs a {self.needs.__name__}, not a {type(problem).__name__}"
             )

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from advmdp._checks import integer
 from advmdp.confidence.regression import Geometry, Radius
 from advmdp.errors import InvalidSpecError
 from advmdp.layered import LinearMixtureModel
@@ -58,6 +59,21 @@ class StepOptions(NoOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.eta is None or number(self.eta, 0.0), "eta", self.eta, "a number > 0, or None")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearOptions(StepOptions):
+    """``gamma``: the share of uniform play; ``resamples``: draws that estimate an inverse covariance, None: exact."""
+
+    gamma: float | None = None
+    resamples: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        valid = self.gamma is None or (number(self.gamma, 0.0) and self.gamma < 1.0)
+        require(valid, "gamma", self.gamma, "a number in (0, 1), or None")
+        if self.resamples is not None:
+            integer(self.resamples, "resamples", 1, InvalidSpecError)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -57,7 +57,7 @@ def random_mixture(
     entries = sum(n * n_actions * m for n, m in _steps(layers))
     kernels_fit_in_memory(entries, dim, f"{dim} kernels over layers of {layer_sizes} states", InvalidSpecError)
     rng = generator(seed, Stream.WORLD)
-    kernels = [[_random_rows(rng, n, n_actions, m, concentration) for n, m in _steps(layers)] for _ in range(dim)]
+    kernels = [[random_rows(rng, n, n_actions, m, concentration) for n, m in _steps(layers)] for _ in range(dim)]
     weights = rng.dirichlet(np.ones(dim), size=None if shared else layers.horizon)
     if not unavailable:
         return LinearMixtureMDP.from_kernels(kernels, weights)
@@ -71,7 +71,7 @@ def _steps(layers: Layers) -> list[tuple[int, int]]:
     return list(zip(layers.sizes[:-1], layers.sizes[1:], strict=True))
 
 
-def _random_rows(
+def random_rows(
     rng: np.random.Generator, n: int, n_actions: int, m: int, concentration: float
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
     # Drawn in logarithms: with small concentrations every gamma variable of a row may underflow.
