@@ -7,7 +7,8 @@ import itertools
 import numpy as np
 from hypothesis import strategies as st
 
-from advmdp import LayeredMDP, LinearMixtureMDP
+from advmdp import LayeredMDP, LinearMDPModel, LinearMixtureMDP, make_world
+from advmdp.registry import learners
 
 
 @st.composite
@@ -39,3 +40,11 @@ def mixture_worlds(draw: st.DrawFn) -> LinearMixtureMDP:
     rng = draw(generators())
     kernels = [random_kernels(rng, sizes, n_actions) for _ in range(dim)]
     return LinearMixtureMDP.from_kernels(kernels, rng.dirichlet(np.ones(dim), size=len(sizes) - 1))
+
+
+def suited(name: str, world: LayeredMDP) -> LayeredMDP:
+    """The world, or for a learner of linear MDPs one of the same shape."""
+    if learners.get(name).needs is not LinearMDPModel:
+        return world
+    linear = make_world("linear-mdp", layer_sizes=world.layer_sizes, n_actions=world.n_actions, dim=2)
+    return linear.restricted(world.available)

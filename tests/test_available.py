@@ -34,6 +34,7 @@ from advmdp.envs import AdversarialMDPEnv
 from advmdp.registry import learners
 from advmdp.report import draw_world, plot_policy
 from advmdp.solvers import conditional_step, lower_occupancy, mirror_descent_step, upper_occupancy
+from tests.strategies import suited
 
 SIZES, A = (1, 3, 4, 3, 1), 4
 
@@ -394,6 +395,7 @@ def options_for(name, world):
 @pytest.mark.parametrize("name", learners.names())
 def test_no_learner_takes_an_unavailable_action(name, tmp_path):
     world, masks = small_world(7)
+    world = suited(name, world)
     learner = make_learner(name, world, 12, **options_for(name, world))
     adversary = make_adversary("switching", world, 12, seed=1)
     rng = np.random.default_rng(0)

@@ -16,6 +16,7 @@ from advmdp import ConcurrentUseError, InvalidEpisodeError, make_adversary, make
 from advmdp.episodes import Episode, play
 from advmdp.learners import Uniform, base
 from advmdp.registry import learners
+from tests.strategies import suited
 
 
 @pytest.fixture
@@ -130,7 +131,7 @@ def test_copying_during_an_update_is_refused(held_up, duplicate):
 @pytest.mark.parametrize("name", learners.names())
 def test_copies_in_several_threads_learn_what_each_would_learn_alone(name):
     """Shallow ones too: solvers have memory of their own."""
-    world = make_world("random-mixture", layer_sizes=(1, 4, 4, 1), n_actions=3, dim=2)
+    world = suited(name, make_world("random-mixture", layer_sizes=(1, 4, 4, 1), n_actions=3, dim=2))
     losses = make_adversary("switching", world, 40, period=2)
     options = {"losses": losses} if "losses" in learners.options(name) else {}
     first = make_learner(name, world, 40, **options)

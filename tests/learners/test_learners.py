@@ -40,6 +40,9 @@ WORLDS = {
     "one layer": make_world("random-mixture", layer_sizes=(1, 1), n_actions=3, dim=1),
     "tabular": LayeredMDP(random_kernels(np.random.default_rng(0), [1, 6, 6, 1], 2)),
     "one action": make_world("random-mixture", layer_sizes=(1, 2, 2, 1), n_actions=1, dim=2),
+    "linear": make_world("linear-mdp", layer_sizes=(1, 3, 4, 1), n_actions=3, dim=2),
+    "linear, one layer": make_world("linear-mdp", layer_sizes=(1, 1), n_actions=3, dim=4),
+    "linear, one action": make_world("linear-mdp", layer_sizes=(1, 2, 2, 1), n_actions=1, dim=2),
 }
 
 
@@ -47,8 +50,8 @@ WORLDS = {
 @pytest.mark.parametrize("name", learners.names())
 def test_every_learner_conforms(name, world):
     entry = learners.get(name)
-    if entry.transition == "unknown" and not isinstance(world.model, entry.needs):
-        with pytest.raises(InvalidSpecError, match="needs a LinearMixtureModel"):
+    if not isinstance(world.model, entry.needs):
+        with pytest.raises(InvalidSpecError, match=f"needs a {entry.needs.__name__}, not a "):
             make_learner(name, world, 5)
         return
     check_learner(

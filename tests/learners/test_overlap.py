@@ -11,6 +11,7 @@ from advmdp import Episode, InvalidEpisodeError, load_learner, make_adversary, m
 from advmdp.learners.parts.experts import ExpertWeights
 from advmdp.registry import learners
 from advmdp.solvers import upper_occupancy
+from tests.strategies import suited
 
 WORLD = make_world("random-mixture", layer_sizes=(1, 3, 4, 1), n_actions=3, dim=2)
 LOSSES = make_adversary("stochastic", WORLD, 50)
@@ -23,7 +24,7 @@ def bandit(learner, k, policy=None):
 
 
 def played(name, episodes, **options):
-    learner = make_learner(name, WORLD, 50, **options)
+    learner = make_learner(name, suited(name, WORLD), 50, **options)
     for k in range(episodes):
         learner.update(bandit(learner, k))
     return learner

@@ -9,10 +9,12 @@ import pytest
 
 from advmdp import (
     LayeredMDP,
+    LinearMDP,
     LinearMixtureMDP,
     load_learner,
     make_adversary,
     make_learner,
+    make_world,
     occupancy,
     run,
 )
@@ -57,6 +59,13 @@ def unreachable_state(rng):
     return LinearMixtureMDP.from_kernels(kernels, [0.5, 0.5])
 
 
+def linear(sizes, n_actions, dim):
+    return make_world("linear-mdp", layer_sizes=sizes, n_actions=n_actions, dim=dim)
+
+
+#: Of two kinds over three states, to the last of which no kind leads.
+MEASURES = [np.array([[0.5, 0.5, 0.0], [0.25, 0.75, 0.0]])] * 2 + [np.ones((2, 1))]
+
 WORLDS = {
     "one action": lambda rng: mixture(rng, (1, 3, 3, 1), 1, 2),
     "one state per layer": lambda rng: mixture(rng, (1, 1, 1, 1), 3, 2),
@@ -71,6 +80,13 @@ WORLDS = {
     "more features than data": lambda rng: mixture(rng, (1, 2, 2, 1), 2, 40),
     "a state that nothing leads to": unreachable_state,
     "a long corridor": lambda rng: mixture(rng, (1, *[1] * 30, 1), 2, 2),
+    "linear, more features than data": lambda rng: linear((1, 2, 2, 1), 2, 40),
+    "linear, one kind": lambda rng: linear((1, 3, 3, 1), 2, 1),
+    "linear, equal features": lambda rng: LinearMDP([np.full((n, 2, 2), 0.5) for n in (1, 3, 3)], MEASURES),
+    "linear, a state that nothing leads to": lambda rng: LinearMDP(
+        [np.tile(np.eye(2), (n, 1, 1)) for n in (1, 3, 3)], MEASURES
+    ),
+    "linear, a long corridor": lambda rng: linear((1, *[1] * 30, 1), 2, 2),
     "a tabular world": lambda rng: LayeredMDP(deterministic(rng, (1, 4, 4, 1), 2)),
 }
 
@@ -79,7 +95,7 @@ def suits(name, world):
     entry = learners.get(name)
     if name == "exp3-policies" and world.n_states > 15:
         return False  # it refuses so many policies
-    return entry.transition == "known" or isinstance(world.model, entry.needs)
+    return isinstance(world.model, entry.needs)
 
 
 @pytest.mark.parametrize("world_name", WORLDS)
@@ -87,7 +103,7 @@ def suits(name, world):
 def test_every_learner_survives(name, world_name, tmp_path):
     world = WORLDS[world_name](np.random.default_rng(len(world_name)))
     if not suits(name, world):
-        pytest.skip("needs a mixture, or a tiny world")
+        pytest.skip("needs a mixture, a linear MDP, or a tiny world")
     adversary = make_adversary("stochastic", world, EPISODES, seed=1)
     options = {"losses": adversary} if "losses" in learners.options(name) else {}
     learner = make_learner(name, world, EPISODES, **options)

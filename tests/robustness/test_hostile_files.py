@@ -29,6 +29,7 @@ from advmdp import (
 from advmdp.registry import learners
 from advmdp.solvers import SolverError
 from tests.robustness.hostile import spoiled
+from tests.strategies import suited
 
 WORLD = make_world("random-mixture", layer_sizes=(1, 2, 3, 1), n_actions=2, dim=2)
 LARGEST_MEMORY = 64 * 2**20
@@ -37,7 +38,7 @@ LARGEST_MEMORY = 64 * 2**20
 def used_learner(name):
     losses = make_adversary("stochastic", WORLD, 10)
     options = {"losses": losses} if "losses" in learners.options(name) else {}
-    learner = make_learner(name, WORLD, 10, **options)
+    learner = make_learner(name, suited(name, WORLD), 10, **options)
     rng = np.random.default_rng(0)
     for k in range(3):
         learner.update(play(WORLD, learner.policy, losses.losses(k), rng))

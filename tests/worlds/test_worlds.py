@@ -14,7 +14,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from advmdp import InvalidMDPError, InvalidSpecError, LinearMixtureMDP, _checks, make_adversary, make_world, occupancy
+from advmdp import (
+    InvalidMDPError,
+    InvalidSpecError,
+    LinearMDP,
+    LinearMixtureMDP,
+    _checks,
+    make_adversary,
+    make_world,
+    occupancy,
+)
 from advmdp import worlds as world_modules
 from advmdp.confidence import EllipsoidSet
 from advmdp.registry import worlds
@@ -34,6 +43,7 @@ TINY = {
     "grid": {"height": 2, "width": 3},
     "hard": {"horizon": 4, "dim": 2, "episodes": 100},
     "inventory": {"capacity": 2, "max_order": 1, "days": 3, "stock": 1, "demand_means": (0.5, 2.0), "mix": (0.6, 0.4)},
+    "linear-mdp": {"layer_sizes": (1, 2, 2, 1), "n_actions": 2, "dim": 2},
     "pricing": {"prices": (0.5, 1.0), "contacts": 4},
     "queue": {"buffer": 2, "speeds": (0, 1), "slots": 3, "waiting": 1, "arrival_means": (0.5, 2.0), "mix": (0.6, 0.4)},
     "random-mixture": {"layer_sizes": (1, 2, 2, 1), "n_actions": 2, "dim": 2},
@@ -48,7 +58,7 @@ def test_defaults_are_large_enough_to_be_interesting_and_quick_to_build(name):
     start = time.process_time()
     world = make_world(name)
     assert time.process_time() - start < 1.0
-    assert isinstance(world, LinearMixtureMDP)
+    assert isinstance(world, LinearMDP if name == "linear-mdp" else LinearMixtureMDP)
     if name != "bow-tie":  # a counter-example, as small as can be
         assert world.n_states >= 30
         assert world.dim >= 3
@@ -97,7 +107,7 @@ def test_worlds_are_reproducible(name):
 def test_a_model_holds_neither_the_truth_nor_the_scene(name):
     world = make_world(name, **TINY[name])
     held = reachable_objects(world.model)
-    truth = {array.tobytes() for array in world.theta[:-1]}
+    truth = {array.tobytes() for array in (world.measures if name == "linear-mdp" else world.theta)[:-1]}
     assert not any(node is world or node is world.scene for node in held)
     assert not any(isinstance(node, np.ndarray) and node.tobytes() in truth for node in held)
 
@@ -131,6 +141,8 @@ def test_kernels_are_exactly_the_stated_mixture(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_worlds_that_mix_alike_in_every_step_say_so(name):
+    if name == "linear-mdp":
+        return  # no mixture of kernels
     world = make_world(name, **TINY[name])
     weights = np.array([theta / scale for theta, scale in zip(world.theta, world.model.scales, strict=True)][:-1])
     assert world.model.shared == (np.ptp(weights, axis=0).max() < 1e-12)

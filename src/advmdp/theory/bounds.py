@@ -6,21 +6,22 @@ the norm of theta_h.
 
 A bound is *explicit* where a proof gives its constants; ``docs/theory.md`` derives those of the learners of
 linear mixtures, ``docs/strong-learners.md`` those of the conditional entropy, of shared weights and of the
-portfolio, and ``docs/sharper-parts.md`` those of predictions and steps that adapt.  Otherwise only the order is known,
-and the value is that order with constant one and without logarithms: good for comparing growth, not for comparing with
+portfolio, ``docs/sharper-parts.md`` those of predictions and steps that adapt, and ``docs/learners/linear-mdp.md`` those
+of linear MDPs.  Otherwise only the order is known, and the value is that order with constant one and without logarithms: good for comparing growth, not for comparing with
 a measured regret.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from math import exp, inf, log, log2, nan, sqrt
 from typing import TYPE_CHECKING, Literal
 
 from advmdp import constants
 from advmdp.confidence import radii
+from advmdp.confidence.linear_mdp import all_values, least_squares_radius
 from advmdp.errors import InvalidSpecError
 
 if TYPE_CHECKING:
@@ -35,6 +36,10 @@ JIN = "Jin, Jin, Luo, Sra, Yu 2020"
 ZHAO = "Zhao, Yang, Wang, Li 2023"
 ROSENBERG = "Rosenberg, Mansour 2019"
 ZIMIN = "Zimin, Neu 2013"
+NEU = "Neu, Olkhovskaya"
+LINEAR_PAGE = "constants: docs/learners/linear-mdp.md"
+
+Losses = Literal["adversarial", "stochastic", "linear"]
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,7 @@ class Bound:
     formula: str
     feedback: Feedback
     transition: Transition
-    #: "tabular", "linear mixture", or "shared mixture" where the weights must be the same in every layer.
+    #: "tabular", "linear mixture", "shared mixture" where the weights must be the same in every layer, or "linear MDP".
     model: str
     #: Where it is proved.
     source: str
@@ -63,8 +68,9 @@ class Bound:
     holds: str = ""
     #: The parts of an explicit bound that follow the regret decomposition; their sum is ``value``.
     terms: tuple[tuple[str, float], ...] = ()
-    #: Which losses it holds for: "stochastic" where they must be independent and of one distribution.
-    losses: Literal["adversarial", "stochastic"] = "adversarial"
+    #: Which losses it holds for: "stochastic" where they must be independent and of one distribution, "linear" where
+    #: they must be linear in the features.
+    losses: Losses = "adversarial"
 
 
 def _check_sizes(S: int, A: int, H: int, K: float, d: int, zeta: float, B: float) -> None:
@@ -212,7 +218,7 @@ def _sum_of(
     failure: float,
     feedback: Feedback = "bandit",
     model: str = "linear mixture",
-    losses: Literal["adversarial", "stochastic"] = "adversarial",
+    losses: Losses = "adversarial",
 ) -> Bound:
     """An explicit bound with unknown transition, from its terms; ``failure`` is the probability that it fails."""
     value, holds = sum(value for _, value in terms), f"{1.0 - failure:.6g}"
@@ -651,7 +657,7 @@ def _full_information(
     formula: str,
     source: str,
     failure: float,
-    losses: Literal["adversarial", "stochastic"] = "adversarial",
+    losses: Losses = "adversarial",
 ) -> Bound:
     """A bound of a learner of linear mixtures that sees all losses."""
     page = f"{source}; constants: docs/learners/value-targeted.md"
@@ -719,6 +725,101 @@ def exp3_policies(S: int, A: int, H: int, K: float, d: int = 1, zeta: float = 0.
     return _tabular("exp3-policies", value, order, "H sqrt(A^(S-1) K)", "bandit", "unknown", source, "expectation")
 
 
+# -------------------------------------------------------------------------------------------- linear MDPs
+
+#: Bandit feedback, unknown transition, losses linear in features: sources with their powers of K.  Powers of d and H,
+#: and constants, were not read in the sources; that of Kong et al. adds a power of 1 / lambda_min.
+BANDIT_LINEAR_MDP: tuple[tuple[str, float], ...] = (
+    ("Luo, Wei, Lee 2021", 14 / 15),
+    ("Dai, Luo, Wei, Zimmert 2023", 8 / 9),
+    ("Sherman, Koren, Mansour 2023", 6 / 7),
+    ("Kong, Zhang, Wang, Li 2023", 4 / 5),
+    ("Liu, Wei, Zimmert 2024, efficient", 3 / 4),
+    ("Liu, Wei, Zimmert 2024, inefficient", 1 / 2),
+)
+
+
+def _linear_losses(
+    name: str, terms: tuple[tuple[str, float], ...], order: float, formula: str, source: str
+) -> Bound:
+    """Known transition, bandit feedback, losses linear in features; in expectation."""
+    setting: tuple[Feedback, Transition, str] = ("bandit", "known", "linear MDP")
+    value, page = sum(value for _, value in terms), f"{source}; {LINEAR_PAGE}"
+    return Bound(name, value, True, order, formula, *setting, page, holds="expectation", terms=terms, losses="linear")
+
+
+def q_reps(
+    S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B: float = 1.0, *, leverage: float | None = None
+) -> Bound:
+    """gamma H K + H log(S A / H) / eta + 2 eta d H K, at most 2 H sqrt((L + 2 d) K log(S A / H)) for large K.
+
+    L, the largest phi' Sigma^-1 phi under uniform play, is a property of the world (``learner.leverage``); by default d,
+    the least that it can be where the features of a layer span d dimensions.
+    """
+    _check_sizes(S, A, H, K, d, zeta, B)
+    eta, gamma = constants.q_reps(S, A, H, K, d, d if leverage is None else leverage)
+    terms = (
+        ("EXPLORATION", gamma * H * K),
+        ("REGRET", H * log(S * A / H) / eta),
+        ("VARIANCE", 2.0 * eta * d * H * K),
+    )
+    return _linear_losses("q-reps", terms, H * sqrt(d * K), "H sqrt(d K)", f"{NEU} 2021 (NeurIPS)")
+
+
+def mdp_linexp3(
+    S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B: float = 1.0, *, leverage: float | None = None
+) -> Bound:
+    """gamma H K + H log(A) / eta + eta K (H L / gamma) sum_h (H - h)^2, with L as for :func:`q_reps`."""
+    _check_sizes(S, A, H, K, d, zeta, B)
+    L = d if leverage is None else leverage
+    eta, gamma = constants.mdp_linexp3(A, H, K, L)
+    terms = (
+        ("EXPLORATION", gamma * H * K),
+        ("WEIGHTS", H * log(max(A, 2)) / eta),
+        ("VARIANCE", eta * K * H * L / gamma * (H * (H + 1) * (2 * H + 1) / 6.0)),
+    )
+    order, formula = H**2 * d ** (1.0 / 3.0) * K ** (2.0 / 3.0), "H^2 d^(1/3) K^(2/3)"
+    return _linear_losses("mdp-linexp3", terms, order, formula, f"{NEU} 2020 (arXiv)")
+
+
+def _information(K: float, d: int) -> float:
+    """A bound on log(det Lambda_h / lambda^d) after K visits, lambda = 1 and features of norm at most one."""
+    return d * log(1.0 + K / d)
+
+
+def oppo_linear(S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B: float = 1.0) -> Bound:
+    """Order H^2 sqrt(d (d + S) K), full information; holds with probability 1 - 2 zeta."""
+    _check_sizes(S, A, H, K, d, zeta, B)
+    information = _information(K, d)
+    radius = least_squares_radius(information, all_values(S - H, H - 1), 1.0, zeta, B)
+    terms = (
+        ("WEIGHTS", exponential_weights(A, H, K, constants.oppo(A, H, K))),
+        ("OPTIMISM", sum(visited_optimism(m * radius, m, information, K) for m in range(1, H))),
+        ("UNVISITED", unvisited_optimism(H, K, zeta)),
+    )
+    order, formula = H**2 * sqrt(d * (d + S) * K), "H^2 sqrt(d (d + S) K)"
+    source = f"after Zhong, Zhang 2023; {LINEAR_PAGE}"
+    return _sum_of("oppo-linear", terms, order, formula, source, 2.0 * zeta, "full", "linear MDP")
+
+
+def uob_reps_linear(S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B: float = 1.0) -> Bound:
+    """Theorem 1 of the paper with the widths of least squares, for any losses; holds with probability 1 - 5 zeta."""
+    _check_sizes(S, A, H, K, d, zeta, B)
+    information = _information(K, d)
+    radius = least_squares_radius(information, log(S), 1.0, zeta, B)
+    terms = _theorem(visited_width_one_state(radius, information, S, H, K), S, A, H, K, zeta)
+    order, formula = d * S**2 * sqrt(K) + sqrt(H * S * A * K), "d S^2 sqrt(K) + sqrt(H S A K)"
+    return _sum_of("uob-reps-linear", terms, order, formula, LINEAR_PAGE, 5.0 * zeta, model="linear MDP")
+
+
+def dilated_bonus_linear(S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B: float = 1.0) -> Bound:
+    """Order K^(14/15) of the source, whose powers of d and H were not read; not proved for the library's version."""
+    _check_sizes(S, A, H, K, d, zeta, B)
+    source = "Luo, Wei, Lee 2021; constants not read in the source; the library's version is another"
+    bound = _order_only("dilated-bonus-linear", K ** (14.0 / 15.0), "K^(14/15)", "bandit", "linear MDP", source)
+    return replace(bound, losses="linear")
+
+
 # ------------------------------------------------------------------------------------------ lower bounds
 
 
@@ -772,6 +873,11 @@ BOUNDS: tuple[BoundFunction, ...] = (
     vlsuob_reps_sharp_shared,
     portfolio,
     portfolio_shared,
+    q_reps,
+    mdp_linexp3,
+    oppo_linear,
+    uob_reps_linear,
+    dilated_bonus_linear,
 )
 
 
@@ -835,7 +941,7 @@ def smallest(
     """The smallest upper bound of a setting with adversarial losses: by order, or by value among the explicit ones.
 
     Bounds that need less feedback, or no knowledge of the transition, count as well; those that need more of a model
-    (weights that are the same in every layer) do not.
+    (weights that are the same in every layer, a linear MDP) do not.
     """
     candidates: Iterable[Bound] = (function(S, A, H, K, d, zeta, B) for function in BOUNDS)
     allowed = [
@@ -843,7 +949,7 @@ def smallest(
         for bound in candidates
         if bound.side == "upper"
         and bound.losses == "adversarial"
-        and bound.model != "shared mixture"
+        and bound.model not in ("shared mixture", "linear MDP")
         and (feedback == "full" or bound.feedback == "bandit")
         and (transition == "known" or bound.transition == "unknown")
         and (bound.explicit or not explicit)

@@ -26,7 +26,7 @@ from advmdp.worlds.random_mixture import random_rows
 @register_world("linear-mdp")
 def linear_mdp(
     *,
-    layer_sizes: Sequence[int] = (1, 8, 8, 8, 1),
+    layer_sizes: Sequence[int] = (1, 8, 8, 8, 8, 1),
     n_actions: int = 4,
     dim: int = 4,
     concentration: float = 0.3,
