@@ -27,7 +27,14 @@ SETTINGS = {
     "all losses, kernels": ("mdp-e",),
     "all losses": ("oppo-linear", "uc-o-reps"),
     "losses of visited pairs, kernels": ("q-reps", "mdp-linexp3", "o-reps-bandit"),
-    "losses of visited pairs": ("uob-reps-linear", "dilated-bonus-linear", "uob-reps", "dilated-bonus", "planner", "portfolio"),
+    "losses of visited pairs": (
+        "uob-reps-linear",
+        "dilated-bonus-linear",
+        "uob-reps",
+        "dilated-bonus",
+        "planner",
+        "portfolio",
+    ),
 }
 
 
@@ -60,7 +67,9 @@ def main() -> None:
         for name, world in worlds.items():
             known = {"leverage": leverages[name]} if function in (bounds.q_reps, bounds.mdp_linexp3) else {}
 
-            def bound(*sizes: float, function: bounds.BoundFunction = function, known: dict[str, float] = known) -> bounds.Bound:
+            def bound(
+                *sizes: float, function: bounds.BoundFunction = function, known: dict[str, float] = known
+            ) -> bounds.Bound:
                 return function(*sizes, **known)
 
             sizes = (world.n_states, world.n_actions, world.horizon)

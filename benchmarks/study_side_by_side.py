@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from advmdp import make_adversary, make_learner, make_world, run
+from advmdp import LinearMDPModel, make_adversary, make_learner, make_world, run
 from advmdp.experiments.statistics import mean_and_interval
 from advmdp.registry import learners
 
@@ -27,6 +27,11 @@ HEAD = "| learner | " + " | ".join(f"{name} losses" for name in ADVERSARIES) + "
 #: Those on the page.
 SHOWN = ("portfolio", "planner", "vlsuob-reps-sharp", "vlsuob-reps-tight", "uob-reps", "o-reps-bandit", "uniform")
 BLOCK = re.compile(r"(<!-- side by side: .*? -->\n).*?(\n<!-- /side by side -->)", re.DOTALL)
+
+
+def taking_part() -> list[str]:
+    """All but those that need a linear MDP, which docs/learners/linear-mdp.md compares."""
+    return [name for name in learners.names() if learners.get(name).needs is not LinearMDPModel]
 
 
 def row(name: str, episodes: int = EPISODES, seeds: int = SEEDS) -> dict[str, str]:
@@ -60,7 +65,7 @@ def with_rows(page: str, rows: dict[str, dict[str, str]]) -> str:
 
 def main() -> None:
     rows = known() if sys.argv[1:] else {}
-    for name in sys.argv[1:] or learners.names():
+    for name in sys.argv[1:] or taking_part():
         rows[name] = row(name)
         print(rows[name], flush=True)
     with TABLE.open("w", encoding="utf-8", newline="") as file:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -62,14 +64,14 @@ def change(layer, where, value):
         ({"features": 3}, "features is 3, should be a list of arrays"),
         ({"features": [np.ones((1, 2))]}, r"features\[0\] has shape \(1, 2\), should be \(S_h, A, d\)"),
         ({"features": [*WORLD.features[:2], np.ones((2, 2, 3))]}, r"features\[2\] has shape .*should be \(S_h, 2, 2\)"),
-        ({"features": change(1, (2, 1, 0), np.nan)()}, r"features\[1\], state 2, action 1: norm nan, should be at most 1"),
-        ({"features": change(1, (2, 1), 1.0)()}, r"features\[1\], state 2, action 1: norm 1\.41421, should be at most 1"),
+        ({"features": change(1, (2, 1, 0), np.nan)()}, r"features\[1\], state 2, action 1: norm nan, should be"),
+        ({"features": change(1, (2, 1), 1.0)()}, r"features\[1\], state 2, action 1: norm 1\.41421, should be"),
         ({"features": change(1, (2, 1), 0.1)()}, r"features\[1\], state .*: no parameter makes the rows .* sum to 1"),
         ({"features": [WORLD.features[1], *WORLD.features[1:]]}, "layer 0 has 3 states"),
         ({"measures": 1}, "measures has no layers, features have 3"),
         ({"measures": WORLD.measures[:2]}, "measures has 2 layers, features have 3"),
         ({"measures": [*WORLD.measures[:2], np.ones((3, 1))]}, r"measures\[2\] has shape \(3, 1\), should be \(2, 1\)"),
-        ({"measures": [np.full((2, 3), np.inf), *WORLD.measures[1:]]}, r"measures\[0\], coordinate 0, next state 0: inf"),
+        ({"measures": [np.full((2, 3), np.inf), *WORLD.measures[1:]]}, r"measures\[0\], coordinate 0, next state 0"),
         ({"measures": [np.ones((2, 3)), *WORLD.measures[1:]]}, r"the kernel <features, measures>\[0\].*sum to 3"),
         ({"measures": [WORLD.measures[0] - [[0.5, 0, -0.5]], *WORLD.measures[1:]]}, r"probability .* is negative"),
         ({"bound": 0.5}, r"bound is 0\.5, but some .* is at least 1\.41421"),
@@ -138,7 +140,7 @@ def test_natural_losses_are_linear_in_the_features(kind):
             assert ((table >= 0.0) & (table <= 1.0)).all()
         seen.append(adversary.flat_losses(k))
     np.testing.assert_array_equal(adversary.flat_losses(9), seen[2])
-    changes = [not np.array_equal(one, other) for one, other in zip(seen, seen[1:], strict=False)]
+    changes = [not np.array_equal(one, other) for one, other in itertools.pairwise(seen)]
     expected = {"fixed": [False] * 4, "switching": [False, False, True, True], "drifting": [True] * 4}
     assert changes == expected[kind] if kind in expected else any(changes)
 

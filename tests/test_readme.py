@@ -39,6 +39,8 @@ GROUPS = {
             "pomd": ("policy optimisation, optimistic", "order of the bound only"),
             "dilated-bonus": ("policy optimisation with bonuses that look ahead", RECALLED),
             "exp3-policies": ("every policy is an arm; tiny problems only", "bound, textbook"),
+            "uob-reps-linear": ("for linear MDPs: least squares in place of counts", "bound, proved here"),
+            "dilated-bonus-linear": ("for linear MDPs and losses", "none; constants not read in the source"),
         },
     ),
     "**You see the costs of everything; the dynamics are unknown**": (
@@ -48,6 +50,7 @@ GROUPS = {
             "powers": ("the same, weighing what is certain more", RECALLED),
             "ucrl-vtr": ("plans greedily; for costs that are drawn, not chosen", "none for costs that are chosen"),
             "uc-o-reps": ("counts transitions", "bound, rederived"),
+            "oppo-linear": ("policy optimisation for linear MDPs", "bound; constants derived here"),
         },
     ),
     "**The dynamics are known**; all costs seen": (
@@ -61,7 +64,11 @@ GROUPS = {
     ),
     "**The dynamics are known**; you see what you paid": (
         ("bandit", "known"),
-        {"o-reps-bandit": ("mirror descent over how often each action is taken", "bound, rederived")},
+        {
+            "o-reps-bandit": ("mirror descent over how often each action is taken", "bound, rederived"),
+            "q-reps": ("the same for losses linear in features of pairs", "bound; constants derived here"),
+            "mdp-linexp3": ("exponential weights for such losses", "bound; constants derived here"),
+        },
     ),
     "**To compare with**": (("bandit", "unknown"), {"uniform": ("every action alike", "none")}),
 }  # fmt: skip

@@ -29,6 +29,7 @@ PACKAGES = (
 MODULES = (
     "advmdp.confidence.counts",
     "advmdp.confidence.likelihood",
+    "advmdp.confidence.linear_mdp",
     "advmdp.confidence.radii",
     "advmdp.confidence.regression",
     "advmdp.confidence.values",
@@ -37,6 +38,7 @@ MODULES = (
     "advmdp.experiments.statistics",
     "advmdp.learners.options",
     "advmdp.learners.parts.experts",
+    "advmdp.learners.parts.linear",
     "advmdp.learners.parts.losses",
     "advmdp.learners.parts.planning",
     "advmdp.learners.parts.predictors",

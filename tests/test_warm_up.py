@@ -62,7 +62,8 @@ def test_no_update_compiles_anything_afterwards(names):
 
 def test_every_learner_can_be_warmed_up(caplog):
     caplog.set_level("INFO", logger="advmdp")
-    names = [name for name in advmdp.learners.learners.names() if name.startswith(("o-reps", "ftl", "hind", "exp3"))]
+    quick = ("o-reps", "ftl", "hind", "exp3", "q-reps", "oppo-")
+    names = [name for name in advmdp.learners.learners.names() if name.startswith(quick)]
     advmdp.warm_up(*names)
     assert sum("warming up" in message for message in caplog.messages) == len(names)
 

@@ -9,7 +9,7 @@ import numpy as np
 from advmdp._log import say
 from advmdp.adversaries import make_adversary
 from advmdp.episodes import Episode, play
-from advmdp.layered import LayeredMDP, LinearMixtureMDP, LinearMixtureModel, TabularModel
+from advmdp.layered import LayeredMDP, LinearMDPModel, LinearMixtureMDP, LinearMixtureModel, TabularModel
 from advmdp.learners import make_learner
 from advmdp.registry import learners
 from advmdp.worlds import make_world
@@ -46,10 +46,14 @@ def warm_up(*names: str) -> None:
 def _problems(entry: object) -> list[tuple[LayeredMDP, LayeredMDP | TabularModel]]:
     """Worlds, and what a learner is told of them: every kind of model that it takes."""
     sizes: Any = {"layer_sizes": SIZES, "n_actions": ACTIONS, "dim": DIM}
+    known = getattr(entry, "transition", "unknown") == "known"
+    if getattr(entry, "needs", None) is LinearMDPModel:
+        linear = make_world("linear-mdp", **sizes)
+        return [(linear, linear if known else linear.model)]
     first: Any = make_world("random-mixture", **sizes)
     any_sign = LinearMixtureMDP(first.features, first.theta, bound=first.model.bound)
     worlds = (first, make_world("random-mixture", shared=True, **sizes), any_sign)
-    if getattr(entry, "transition", "unknown") == "known":
+    if known:
         return [(world, world) for world in worlds]
     problems: list[tuple[LayeredMDP, LayeredMDP | TabularModel]] = [(world, world.model) for world in worlds]
     if getattr(entry, "needs", None) is not LinearMixtureModel:

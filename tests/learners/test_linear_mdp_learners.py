@@ -351,11 +351,15 @@ def test_regret_stays_below_a_bound_that_says_something():
 def test_bounds_by_hand():
     S, A, H, K, d, zeta, B, L = 13, 3, 4, 10_000, 3, 0.05, 1.5, 7.0
     eta = np.sqrt(np.log(S * A / H) / (K * (L + 2 * d)))
-    assert bounds.q_reps(S, A, H, K, d, leverage=L).value == pytest.approx(2 * H * np.sqrt(K * (L + 2 * d) * np.log(S * A / H)))
+    assert bounds.q_reps(S, A, H, K, d, leverage=L).value == pytest.approx(
+        2 * H * np.sqrt(K * (L + 2 * d) * np.log(S * A / H))
+    )
     assert dict(bounds.q_reps(S, A, H, K, d, leverage=L).terms)["EXPLORATION"] == pytest.approx(eta * L * H * K)
     a, c = H * np.log(A), L * H * (16 + 9 + 4 + 1) * K
     gamma = (np.sqrt(a * c) / (H * K)) ** (2 / 3)
-    assert bounds.mdp_linexp3(S, A, H, K, d, leverage=L).value == pytest.approx(gamma * H * K + 2 * np.sqrt(a * c / gamma))
+    assert bounds.mdp_linexp3(S, A, H, K, d, leverage=L).value == pytest.approx(
+        gamma * H * K + 2 * np.sqrt(a * c / gamma)
+    )
     growth = d * np.log(1 + K / d)
     beta = B + 0.5 * np.sqrt(2 * np.log(2 ** (S - H - 1) * (H - 1) / zeta) + growth)
     optimism = sum(2 * max(m * beta, m / 2) * np.sqrt(2 * K * growth) for m in (1, 2, 3))

@@ -7,9 +7,9 @@ state,
 
 is the least-squares value of any function V of the next state: one regression serves all V.
 
-*How far off.*  |<phi, muhat_h V> - P V| <= beta |phi|_{Lambda_h^-1}.  For one V with values in [0, 1], fixed in advance,
-the self-normalised bound (Abbasi-Yadkori et al. 2011) gives beta = B sqrt(lambda) + (1/2) sqrt(2 log(1 / zeta) + log(det
-Lambda_h / lambda^d)).  The V of a learner depend on the data.  Papers cover the class of all such V; here layers have N
+*How far off.*  |<phi, muhat_h V> - P V| <= beta |phi|_{Lambda_h^-1}.  For one V with values in [0, 1] that is fixed in
+advance, the self-normalised bound (Abbasi-Yadkori et al. 2011) gives beta = B sqrt(lambda) + (1/2) sqrt(2 log(1 / zeta)
++ log(det Lambda_h / lambda^d)).  The V of a learner depend on the data.  Papers cover the class of all such V; here layers have N
 states each, and |sum_i phi_i (V(s'_i) - P V)| in the norm of Lambda_h^-1 is convex in V, hence largest at a corner of
 [0, 1]^N.  V and 1 - V give the same, so that log(1 / zeta) becomes log(2^(N - 1) / zeta): valid for all V at once.
 """
@@ -29,9 +29,7 @@ from advmdp.confidence.box import BoxSet
 from advmdp.layered import FloatArray, IntArray, LinearMDPModel
 
 
-def least_squares_radius(
-    log_ratio: float, events: float, regularisation: float, failure: float, bound: float
-) -> float:
+def least_squares_radius(log_ratio: float, events: float, regularisation: float, failure: float, bound: float) -> float:
     """B sqrt(lambda) + (1/2) sqrt(2 log(events / zeta) + log_ratio), for V in [0, 1]; ``log_ratio``: of determinants.
 
     ``events``, as a logarithm, counts what shares the failure probability.

@@ -268,7 +268,9 @@ def checked_pair_features(features: Any, available: Sequence[BoolArray] | None) 
     Those of an unavailable action are replaced by those of the first available one of its state.
     """
     if not isinstance(features, Iterable):
-        raise InvalidMDPError(f"features is {features!r}, should be a list of arrays (S_h, A, d), one per layer 0 to H-1")
+        raise InvalidMDPError(
+            f"features is {features!r}, should be a list of arrays (S_h, A, d), one per layer 0 to H-1"
+        )
     arrays = [np.array(float_array(entry, f"features[{h}]", InvalidMDPError)) for h, entry in enumerate(features)]
     if not arrays:
         raise InvalidMDPError("features is empty, should have one array (S_h, A, d) per layer 0 to H-1")
@@ -300,10 +302,14 @@ def checked_measures(measures: Any, shapes: Sequence[tuple[int, int]]) -> tuple[
     arrays = [np.array(float_array(entry, f"measures[{h}]", InvalidMDPError)) for h, entry in enumerate(measures)]
     for h, (array, shape) in enumerate(zip(arrays, shapes, strict=True)):
         if array.shape != shape:
-            raise InvalidMDPError(f"measures[{h}] has shape {array.shape}, should be {shape} (d, states of layer {h + 1})")
+            raise InvalidMDPError(
+                f"measures[{h}] has shape {array.shape}, should be {shape} (d, states of layer {h + 1})"
+            )
         if not np.isfinite(array).all():
             i, s = (int(i) for i in np.argwhere(~np.isfinite(array))[0])
-            raise InvalidMDPError(f"measures[{h}], coordinate {i}, next state {s}: {array[i, s]} is not a finite number")
+            raise InvalidMDPError(
+                f"measures[{h}], coordinate {i}, next state {s}: {array[i, s]} is not a finite number"
+            )
     return tuple(read_only(array).view() for array in arrays)
 
 

@@ -22,8 +22,8 @@ from advmdp.registry import register_learner
 class MdpLinExp3(PolicyOptimisation, KnownTransitionLearner):
     """Known transition, bandit feedback, losses that are linear in features: so are all action values.
 
-    pi_k(a | s) is proportional to exp(-eta sum_{i<k} <phi(s, a), thetahat_{i,h}>).  With probability 1 - gamma episode k
-    is played with pi_k; otherwise a layer t is drawn, actions are uniform up to t, and of pi_k after it.  Such an
+    pi_k(a | s) is proportional to exp(-eta sum_{i<k} <phi(s, a), thetahat_{i,h}>).  With probability 1 - gamma it is
+    played in episode k; otherwise a layer t is drawn, actions are uniform up to t, and of pi_k after it.  Such an
     episode counts for layer t alone, a usual one for all layers, so that with q_k and q_0 the occupancy measures of
     pi_k and of the uniform policy, and L_h the losses from layer h on:
 

@@ -73,7 +73,9 @@ class LinearOptions(StepOptions):
         valid = self.gamma is None or (number(self.gamma, 0.0) and self.gamma < 1.0)
         require(valid, "gamma", self.gamma, "a number in (0, 1), or None")
         if self.resamples is not None and integer(self.resamples, "resamples", 1, InvalidSpecError) > 100_000:
-            raise InvalidSpecError(f"resamples is {self.resamples}, should be at most 100,000: an update draws them all")
+            raise InvalidSpecError(
+                f"resamples is {self.resamples}, should be at most 100,000: an update draws them all"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

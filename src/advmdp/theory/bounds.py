@@ -6,9 +6,9 @@ the norm of theta_h.
 
 A bound is *explicit* where a proof gives its constants; ``docs/theory.md`` derives those of the learners of
 linear mixtures, ``docs/strong-learners.md`` those of the conditional entropy, of shared weights and of the
-portfolio, ``docs/sharper-parts.md`` those of predictions and steps that adapt, and ``docs/learners/linear-mdp.md`` those
-of linear MDPs.  Otherwise only the order is known, and the value is that order with constant one and without logarithms: good for comparing growth, not for comparing with
-a measured regret.
+portfolio, ``docs/sharper-parts.md`` those of predictions and steps that adapt, ``docs/learners/linear-mdp.md``
+those of linear MDPs.  Otherwise only the order is known, and the value is that order with constant one and without
+logarithms: good for comparing growth, not for comparing with a measured regret.
 """
 
 from __future__ import annotations
@@ -739,9 +739,7 @@ BANDIT_LINEAR_MDP: tuple[tuple[str, float], ...] = (
 )
 
 
-def _linear_losses(
-    name: str, terms: tuple[tuple[str, float], ...], order: float, formula: str, source: str
-) -> Bound:
+def _linear_losses(name: str, terms: tuple[tuple[str, float], ...], order: float, formula: str, source: str) -> Bound:
     """Known transition, bandit feedback, losses linear in features; in expectation."""
     setting: tuple[Feedback, Transition, str] = ("bandit", "known", "linear MDP")
     value, page = sum(value for _, value in terms), f"{source}; {LINEAR_PAGE}"
@@ -753,7 +751,7 @@ def q_reps(
 ) -> Bound:
     """gamma H K + H log(S A / H) / eta + 2 eta d H K, at most 2 H sqrt((L + 2 d) K log(S A / H)) for large K.
 
-    L, the largest phi' Sigma^-1 phi under uniform play, is a property of the world (``learner.leverage``); by default d,
+    L, the largest phi' Sigma^-1 phi under uniform play, is a property of the world (``learner.leverage``); d by default,
     the least that it can be where the features of a layer span d dimensions.
     """
     _check_sizes(S, A, H, K, d, zeta, B)

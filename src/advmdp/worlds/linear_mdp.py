@@ -1,4 +1,4 @@
-"""A linear MDP: every pair of a state and an action is a mixture of d known kinds, and each kind goes on in its own way.
+"""A linear MDP: every pair of a state and an action is a mixture of d kinds, and each kind goes on in its own way.
 
 It stands for the case in which a step belongs, by known shares, to some of d kinds (segments of customers, regimes of a
 machine, regions), and nobody knows how a kind goes on.  A learner has d unknown distributions per layer to learn, of
@@ -52,7 +52,9 @@ def linear_mdp(
     above_zero(concentration, "concentration", InvalidSpecError)
     layers = TabularModel(layer_sizes, n_actions).layers
     most = max(layers.sizes) * (n_actions + 1)
-    kernels_fit_in_memory(sum(layers.sizes) * most, dim, f"features over layers of {layer_sizes} states", InvalidSpecError)
+    kernels_fit_in_memory(
+        sum(layers.sizes) * most, dim, f"features over layers of {layer_sizes} states", InvalidSpecError
+    )
     rng = generator(seed, Stream.WORLD)
     features = [random_rows(rng, n, n_actions, dim, concentration) for n in layers.sizes[:-1]]
     measures = [random_rows(rng, dim, 1, m, concentration)[:, 0] for m in layers.sizes[1:]]
@@ -84,7 +86,9 @@ class LinearLosses(Adversary):
         super().__init__(mdp, episodes)
         if kind not in ("drifting", "switching", "stochastic", "fixed"):
             raise InvalidSpecError(f"kind is {kind!r}, should be 'drifting', 'switching', 'stochastic' or 'fixed'")
-        if not isinstance(mdp, LinearMDP) or not all((f >= 0.0).all() and (f.sum(2) <= 1 + 1e-9).all() for f in mdp.features):
+        if not isinstance(mdp, LinearMDP) or not all(
+            (f >= 0.0).all() and (f.sum(2) <= 1 + 1e-9).all() for f in mdp.features
+        ):
             raise InvalidSpecError(
                 "losses that are linear in features need a LinearMDP whose features are shares: >= 0, of sum <= 1"
             )
@@ -102,7 +106,8 @@ class LinearLosses(Adversary):
         if self._kind == "drifting":
             return 0.25 + 0.5 * self._levels + 0.25 * self._waves.at(k).reshape(self._levels.shape)
         if self._kind == "switching":
-            return self._draws.at(int(k // self._period)).random(self._levels.shape)
+            levels: FloatArray = self._draws.at(int(k // self._period)).random(self._levels.shape)
+            return levels
         drawn: FloatArray = (self._draws.at(k).random(self._levels.shape) < self._levels).astype(np.float64)
         return drawn
 

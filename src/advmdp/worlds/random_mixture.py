@@ -74,6 +74,7 @@ def _steps(layers: Layers) -> list[tuple[int, int]]:
 def random_rows(
     rng: np.random.Generator, n: int, n_actions: int, m: int, concentration: float
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    """Rows ``(n, n_actions, m)`` drawn from a symmetric Dirichlet distribution."""
     # Drawn in logarithms: with small concentrations every gamma variable of a row may underflow.
     shape = (n, n_actions, m)
     logs = np.log(rng.gamma(concentration + 1.0, size=shape))

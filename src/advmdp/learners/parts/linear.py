@@ -11,7 +11,8 @@ on the span of the features, and E <phi, thetahat_h>^2 <= max y^2 |phi|^2_{Sigma
 *Matrix geometric resampling* (Neu and Olkhovskaya 2020) takes M pairs u_1, ..., u_M drawn from m_h in place of m_h
 itself, which may be unknown, or of too many pairs to sum over:
 
-    Sigmahat^+ = b sum_{k=0}^M (I - b u_k u_k') ... (I - b u_1 u_1'),   E Sigmahat^+ = (I - (I - b Sigma_h)^(M+1)) Sigma_h^-1,
+    Sigmahat^+ = b sum_{k=0}^M (I - b u_k u_k') ... (I - b u_1 u_1'),
+    E Sigmahat^+ = (I - (I - b Sigma_h)^(M+1)) Sigma_h^-1,
 
 so that E thetahat_h = theta_h - (I - b Sigma_h)^(M+1) theta_h: the bias falls like exp(-(M + 1) b lambda_min(Sigma_h)).
 """
@@ -70,7 +71,9 @@ class LinearFits:
         self, mass: FloatArray, pairs: IntArray, values: FloatArray, resamples: int, rng: np.random.Generator
     ) -> FloatArray:
         """The same by matrix geometric resampling with M = ``resamples`` draws per layer."""
-        met = np.array([phi[pair] for phi, pair in zip(self.features, pairs - self.layers.pair_offsets[:-1], strict=True)])
+        met = np.array(
+            [phi[pair] for phi, pair in zip(self.features, pairs - self.layers.pair_offsets[:-1], strict=True)]
+        )
         draws = rng.random((self.layers.horizon, resamples))
         drawn = [
             # What is left of the probability is a draw that changes nothing.
