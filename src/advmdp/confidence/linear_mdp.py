@@ -8,10 +8,13 @@ state,
 is the least-squares value of any function V of the next state: one regression serves all V.
 
 *How far off.*  |<phi, muhat_h V> - P V| <= beta |phi|_{Lambda_h^-1}.  For one V with values in [0, 1] that is fixed in
-advance, the self-normalised bound (Abbasi-Yadkori et al. 2011) gives beta = B sqrt(lambda) + (1/2) sqrt(2 log(1 / zeta)
-+ log(det Lambda_h / lambda^d)).  The V of a learner depend on the data.  Papers cover the class of all such V; here layers have N
-states each, and |sum_i phi_i (V(s'_i) - P V)| in the norm of Lambda_h^-1 is convex in V, hence largest at a corner of
-[0, 1]^N.  V and 1 - V give the same, so that log(1 / zeta) becomes log(2^(N - 1) / zeta): valid for all V at once.
+advance, the self-normalised bound (Abbasi-Yadkori et al. 2011) gives
+
+    beta = B sqrt(lambda) + (1/2) sqrt(2 log(1 / zeta) + log(det Lambda_h / lambda^d)).
+
+The V of a learner depend on the data.  Papers cover the class of all such V; here layers have N states each, and
+|sum_i phi_i (V(s'_i) - P V)| in the norm of Lambda_h^-1 is convex in V, hence largest at a corner of [0, 1]^N.  V and
+1 - V give the same, so that log(1 / zeta) becomes log(2^(N - 1) / zeta): valid for all V at once.
 """
 
 from __future__ import annotations
@@ -177,8 +180,9 @@ def value_pass(
 ) -> list[FloatArray]:
     """Q(s, a) = l(s, a) + dilation clip(<phi, muhat V> + sign beta_h most_{h+1} |phi|_{Lambda^-1}, 0, most_{h+1}).
 
-    V(s) = sum_a pi(a | s) Q(s, a) of the next layer, whose values are at most ``most[h + 1]``; zero in the terminal
-    state.  The sign is -1 for optimism about losses, and 1 for optimism about bonuses.
+    Tables are lists over layers of ``(S_h, A)``.  V(s) = sum_a pi(a | s) Q(s, a) of the next layer, whose values are at
+    most ``most[h + 1]``; zero in the terminal state.  The sign is -1 for optimism about losses, and 1 for optimism about
+    bonuses.
     """
     horizon = model.horizon
     values: list[FloatArray] = [np.zeros(0)] * horizon

@@ -751,8 +751,8 @@ def q_reps(
 ) -> Bound:
     """gamma H K + H log(S A / H) / eta + 2 eta d H K, at most 2 H sqrt((L + 2 d) K log(S A / H)) for large K.
 
-    L, the largest phi' Sigma^-1 phi under uniform play, is a property of the world (``learner.leverage``); d by default,
-    the least that it can be where the features of a layer span d dimensions.
+    L, the largest phi' Sigma^-1 phi under uniform play, is a property of the world (``learner.leverage``).  By
+    default it is d, the least that it can be where the features of a layer span d dimensions.
     """
     _check_sizes(S, A, H, K, d, zeta, B)
     eta, gamma = constants.q_reps(S, A, H, K, d, d if leverage is None else leverage)

@@ -104,7 +104,8 @@ class LinearLosses(Adversary):
         if self._kind == "fixed":
             return self._levels
         if self._kind == "drifting":
-            return 0.25 + 0.5 * self._levels + 0.25 * self._waves.at(k).reshape(self._levels.shape)
+            waves: FloatArray = self._waves.at(k).reshape(self._levels.shape)
+            return 0.25 + 0.5 * self._levels + 0.25 * waves
         if self._kind == "switching":
             levels: FloatArray = self._draws.at(int(k // self._period)).random(self._levels.shape)
             return levels
@@ -115,4 +116,5 @@ class LinearLosses(Adversary):
         """<phi, g_k>."""
         g = self.weights(k)
         tables = [(array @ row).ravel() for array, row in zip(self._features, g, strict=True)]
-        return np.clip(np.concatenate(tables), 0.0, 1.0)  # of rounding only
+        losses: FloatArray = np.clip(np.concatenate(tables), 0.0, 1.0)  # of rounding only
+        return losses
