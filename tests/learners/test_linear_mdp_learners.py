@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from advmdp.confidence.linear_mdp import LeastSquares, LeastSquaresBoxes, all_va
 from advmdp.episodes import Episode
 from advmdp.learners.parts.linear import RESAMPLING_STEP, LinearFits, geometric_resampling
 from advmdp.theory import bounds
+from benchmarks import bench_linear_mdp as bench
 from tests.learners.linear_references import (
     DilatedBonusLinear,
     MdpLinExp3,
@@ -368,6 +370,24 @@ def test_bounds_by_hand():
     width = 2 * (2 * beta * S * np.sqrt(2 * K * growth) + 2 * (H - 1)) + 8 * (H - 1) * np.log(H / zeta)
     assert dict(bounds.uob_reps_linear(S, A, H, K, d, zeta, B).terms)["ERROR"] == pytest.approx(H / 2 * width)
     assert not bounds.dilated_bonus_linear(S, A, H, K, d).explicit
+
+
+def test_the_page_has_the_figures_of_the_bounds():
+    page = (Path(__file__).resolve().parents[2] / "docs" / "learners" / "linear-mdp.md").read_text(encoding="utf-8")
+    world = make_world("linear-mdp", **bench.WORLDS["wide"])
+    known, sizes = leverage(world), (world.n_states, world.n_actions, world.horizon, world.dim, 0.05, world.bound)
+
+    def first(name, **told):
+        return bounds.vacuous_until(lambda *s: getattr(bounds, name)(*s, **told), *sizes)
+
+    assert f"K = {first('q_reps', leverage=known):.0f} on" in page
+    assert f"`mdp-linexp3` {round(first('mdp_linexp3', leverage=known), -2):,.0f}" in page
+    assert f"`oppo-linear` {round(first('oppo_linear'), -3):,.0f}" in page
+    assert first("uob_reps_linear") == pytest.approx(1e11, rel=0.5)
+    assert "until K = 86,000 at d = 4, H = 3, A = 4" in page
+    assert (4**2 * 3**3.5 * np.sqrt(np.log(4)) / 3) ** 2 == pytest.approx(86_000, rel=0.01)
+    shares = [f"{1e6 ** (p - 1):.{3 if p == 0.5 else 2}f}" for _, p in bounds.BANDIT_LINEAR_MDP]
+    assert "| " + " | ".join(shares) + " |" in page
 
 
 # ------------------------------------------------------------------------------------------ the rest

@@ -181,7 +181,7 @@ def value_pass(
     """Q(s, a) = l(s, a) + dilation clip(<phi, muhat V> + sign beta_h most_{h+1} |phi|_{Lambda^-1}, 0, most_{h+1}).
 
     Tables are lists over layers of ``(S_h, A)``.  V(s) = sum_a pi(a | s) Q(s, a) of the next layer, whose values are at
-    most ``most[h + 1]``; zero in the terminal state.  The sign is -1 for optimism about losses, and 1 for optimism about
+    most ``most[h + 1]``; zero in the terminal state.  The sign is -1 for optimism about losses, and 1 for that about
     bonuses.
     """
     horizon = model.horizon
