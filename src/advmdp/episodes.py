@@ -188,7 +188,9 @@ def with_total(episode: CheckedEpisode, given: Any) -> CheckedEpisode:
     horizon = episode.losses.size
     total = float_array(given, "total", InvalidEpisodeError)
     if total.ndim or not 0.0 <= total <= horizon * (1.0 + 1e-12):
-        raise InvalidEpisodeError(f"total is {given!r}, should be a number from 0 to {horizon}, the sum of {horizon} losses")
+        raise InvalidEpisodeError(
+            f"total is {given!r}, should be a number from 0 to {horizon}, the sum of {horizon} losses"
+        )
     if not np.isnan(episode.losses).all():
         least = float(np.nansum(episode.losses))
         most = least + np.count_nonzero(np.isnan(episode.losses))

@@ -39,9 +39,9 @@ def check_learner(factory: Factory, *, mdp: LayeredMDP | None = None, episodes: 
     look at losses of pairs that it did not visit; an action that is unavailable has probability zero; saving and
     loading in between changes nothing, bit for bit; an update that fails in the middle, episodes that cannot have
     happened, and repeated or skipped ones, leave the learner as it was; losses that are told late, but before the next
-    update, give what telling them at once gives; what a learner cannot use (missing losses, losses of all actions, a total,
-    logged transitions, episodes that overlap, a start policy) is refused and changes nothing, and what it can use
-    leaves it with a policy, and a file that loads.  An exception of the learner's own becomes a
+    update, give what telling them at once gives; what a learner cannot use (missing losses, losses of all actions,
+    a total, logged transitions, episodes that overlap, a start policy) is refused and changes nothing, and what it can
+    use leaves it with a policy, and a file that loads.  An exception of the learner's own becomes a
     :class:`ConformanceError` too.
 
     Parameters
@@ -322,7 +322,7 @@ def _check_what_it_cannot_use(bench: _Bench) -> None:
     told = replace(episode, action_losses=every)
     if learner.feedback != "actions":
         _refused(learner, before, lambda: learner.update(told), "losses of all actions")
-    alone = replace(episode, losses=None, loss_table=None, total=float(np.sum(episode.losses)))
+    alone = replace(episode, losses=None, loss_table=None, total=float(np.asarray(episode.losses).sum()))
     if learner.feedback != "total":
         _refused(learner, before, lambda: learner.update(alone), "the total of the losses alone")
     else:

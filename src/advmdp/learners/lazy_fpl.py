@@ -85,5 +85,5 @@ class LazyFpl(KnownTransitionLearner):
 
 def cube_root(block: int) -> int:
     """ceil(m^(1/3)), exactly."""
-    root = ceil(block ** (1.0 / 3.0))
+    root: int = ceil(block ** (1.0 / 3.0))
     return root - 1 if (root - 1) ** 3 >= block else root

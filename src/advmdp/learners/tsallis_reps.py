@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 from advmdp.confidence import ConfidenceSet
 from advmdp.confidence.box import all_kernels
 from advmdp.confidence.counts import BernsteinBoxes, VisitCounts
 from advmdp.confidence.known import KnownTransition, NothingKept
 from advmdp.layered import FloatArray
-from advmdp.learners.options import FullOptions, StepOptions, require
+from advmdp.learners.options import FullOptions, StepOptions
 from advmdp.learners.parts.leader import TsallisLeader
 from advmdp.learners.parts.losses import OwnOccupancy, UpperOccupancy
 from advmdp.learners.reps import Parts, RepsLearner, RepsState
@@ -33,17 +32,16 @@ class TsallisReps(RepsLearner):
     """
 
     name = "tsallis-reps"
-    transition = "known"
+    transition: ClassVar[Literal["known", "unknown"]] = "known"
     status = "every step against a conic solver and a plain Newton method; with one layer Tsallis-INF; bound derived"
     partial = True
     needs_episodes = False
     Options = StepOptions
-    options: StepOptions
 
     def _parts(self) -> Parts:
         sets = KnownTransition(self._problem)
         eta = 1.0 if self.options.eta is None else self.options.eta
-        step = TsallisLeader(self._problem, eta, lambda known: known.kernels, False, sets.truth, self.start)
+        step = TsallisLeader(self._problem, eta, lambda known: known.kernels, sets.truth, self.start)
         return Parts(NothingKept(), sets, OwnOccupancy(self._layers), step)
 
     def _first_set(self) -> ConfidenceSet:
@@ -52,17 +50,6 @@ class TsallisReps(RepsLearner):
     def _restore(self, tree: dict[str, Any], policy: FloatArray) -> RepsState:
         state = super()._restore(tree, policy)
         return state._replace(step=state.step._replace(set=state.set))
-
-
-@dataclass(frozen=True, kw_only=True)
-class RestartOptions(FullOptions):
-    """``restart``: whether losses are forgotten where an epoch begins."""
-
-    restart: bool = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(isinstance(self.restart, bool), "restart", self.restart, "True or False")
 
 
 @register_learner("tsallis-reps-optimistic")
@@ -81,8 +68,6 @@ class TsallisRepsOptimistic(TsallisReps):
     ----------
     eta
         eta_k = eta / sqrt(k), k counted in the epoch; by default 1.
-    restart
-        Whether losses are forgotten where an epoch begins.  Without it, which no proof covers, regret is lower.
     radius_scale
         Factor on the half-widths; anything but 1 has no guarantee.
     zeta
@@ -92,20 +77,16 @@ class TsallisRepsOptimistic(TsallisReps):
     name = "tsallis-reps-optimistic"
     transition = "unknown"
     status = "every step against a conic solver; optimism on random sets; order of the bound derived"
-    Options = RestartOptions
-    options: RestartOptions  # type: ignore[assignment]
+    Options = FullOptions
 
     def _parts(self) -> Parts:
         o, layers = self.options, self._layers
         eta = 1.0 if o.eta is None else o.eta
-        step = TsallisLeader(
-            self._problem, eta, lambda boxes: boxes.lower, o.restart, self._first_set(), self.start
-        )  # fmt: skip
         return Parts(
             estimator=VisitCounts(layers, self._problem.model.support),
             sets=BernsteinBoxes(layers, None, o.zeta, o.radius_scale),
             losses=UpperOccupancy(gamma=lambda k: 0.0),
-            step=step,
+            step=TsallisLeader(self._problem, eta, lambda boxes: boxes.lower, self._first_set(), self.start),
         )
 
     def _first_set(self) -> ConfidenceSet:

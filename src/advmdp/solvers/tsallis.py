@@ -275,7 +275,7 @@ def certify(problem: _Problem, memory: _Memory, cost: Floats, log_q: Floats, pol
             policy[b] = 1.0 / (r * r * memory.outflow[s])
             q = rolled[s] * policy[b]
             log_q[b] = np.log(q)
-            if q > 0.0:
+            if q != 0.0:  # nor NaN, which must not be certified
                 value += q * cost[b] - 2.0 * np.sqrt(q)
                 gap += r * (np.sqrt(q) - 1.0 / r) ** 2
             for e in range(problem.at[b], problem.at[b + 1]):

@@ -1,4 +1,4 @@
-"""Follow the regularised leader with the 1/2-Tsallis regulariser -2 sum sqrt(q), over kernels that are taken for true."""
+"""Follow the regularised leader, with the 1/2-Tsallis regulariser -2 sum sqrt(q) over the measures of one kernel."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Leading(NamedTuple):
     policy: FloatArray
     #: The sum of the loss estimates, and of how many episodes.
     totals: FloatArray
-    count: int
+    learned: int
     #: V, where the next step begins.
     prices: FloatArray
     #: The set whose kernels q belongs to.
@@ -39,24 +39,25 @@ class Leading(NamedTuple):
 
 
 class TsallisLeader(OccupancyStep):
-    """q_{k+1} = argmin over Delta(P) of <q, lhat_1 + ... + lhat_k> - (2 / eta_{k+1}) sum sqrt(q), eta_k = eta / sqrt(k).
+    """q_{k+1} = argmin over Delta(P) of <q, lhat_1 + ... + lhat_k> - (2 / eta_{k+1}) sum sqrt(q).
 
-    ``kernels`` takes P, whose rows may sum to less than one, from a set; with ``restart`` the sum and k begin anew where
-    the set changes.  With a start policy pi_0 the regulariser is the divergence from q_0, nine parts of the occupancy
+    eta_k = eta / sqrt(k).
+    ``kernels`` takes P, whose rows may sum to less than one, from a set; where the set changes, the sum and k begin
+    anew.  With a start policy pi_0 the regulariser is the divergence from q_0, nine parts of the occupancy
     measure of pi_0 under the mean model and one of the usual start.
     """
 
     def __init__(
-        self, problem: TabularModel | LayeredMDP, eta: float, kernels: Callable[[ConfidenceSet], Any], restart: bool,
-        first_set: ConfidenceSet, first_policy: FloatArray | None = None,
+        self, problem: TabularModel | LayeredMDP, eta: float, kernels: Callable[[Any], Any], first_set: ConfidenceSet,
+        first_policy: FloatArray | None = None,
     ) -> None:  # fmt: skip
-        self.problem, self.eta, self.kernels, self.restart = problem, eta, kernels, restart
+        self.problem, self.eta, self.kernels = problem, eta, kernels
         self.first_set, self.first_policy = first_set, first_policy
         self._solver: tuple[ConfidenceSet, TsallisStep] | None = None
 
     def rate(self, state: Leading, k: int) -> float:
         """eta of the episode that follows so many."""
-        return self.eta / sqrt(state.count + 1)
+        return self.eta / sqrt(state.learned + 1)
 
     def start(self) -> Leading:
         """q_1."""
@@ -83,27 +84,25 @@ class TsallisLeader(OccupancyStep):
         eta = self.rate(state, 0)
         warm = state.prices * (eta / self.rate(before, 0))
         step, prices = self._solver[1](self._roots + eta * state.totals, warm)
-        return Leading(step.log_q, step.policy, state.totals, state.count, prices, confidence_set, step)
+        return Leading(step.log_q, step.policy, state.totals, state.learned, prices, confidence_set, step)
 
     def advance(self, state: Leading, confidence_set: ConfidenceSet, estimate: FloatArray, k: int) -> Leading:
         """From q_k to q_{k+1}; where a new set begins everything anew, what led to it is forgotten."""
-        if self.restart and confidence_set is not state.set:
+        if confidence_set is not state.set:
             return self.project(state, confidence_set)
-        new = state._replace(totals=state.totals + estimate, count=state.count + 1)
+        new = state._replace(totals=state.totals + estimate, learned=state.learned + 1)
         return self._led(new, state, confidence_set)
 
     def project(self, state: Leading, confidence_set: ConfidenceSet) -> Leading:
-        """The step over another set, without more losses."""
+        """The first q over another set."""
         if confidence_set is state.set:
             return state
-        new = state
-        if self.restart:
-            new = state._replace(totals=np.zeros_like(state.totals), count=0)
+        new = state._replace(totals=np.zeros_like(state.totals), learned=0)
         return self._led(new, state, confidence_set)
 
     def tree(self, state: Leading) -> dict[str, Any]:
         """For a checkpoint."""
-        return {"log_q": state.log_q, "totals": state.totals, "count": state.count, "prices": state.prices}
+        return {"log_q": state.log_q, "totals": state.totals, "learned": state.learned, "prices": state.prices}
 
     def restore(self, tree: dict[str, Any]) -> Leading:
         """The inverse of :meth:`tree`, or ValueError; policy and set are put in place by the learner."""
@@ -115,4 +114,4 @@ class TsallisLeader(OccupancyStep):
                 raise ValueError(f"q of layer {h} sums to {table.sum()}, should be at most 1")
         if prices.shape != (layers.n_states - 1,) or not (np.isfinite(totals).all() and np.isfinite(prices).all()):
             raise ValueError(f"prices of shape {prices.shape} or totals: wrong shape, or entries that are not finite")
-        return Leading(log_q, np.empty(0), totals, integer(tree["count"], "count", 0, ValueError), prices)
+        return Leading(log_q, np.empty(0), totals, integer(tree["learned"], "learned", 0, ValueError), prices)
