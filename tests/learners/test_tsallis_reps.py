@@ -109,7 +109,7 @@ def test_no_number_of_episodes_enters_and_eta_is_a_factor():
         policies.append(learner.flat_policy)
     assert all(np.array_equal(policies[0], other) for other in policies[1:])
     assert make_learner("tsallis-reps", TINY, eta=3.0).step_size == 3.0
-    with pytest.raises(InvalidSpecError, match="eta is 0.0, should be a number > 0"):
+    with pytest.raises(InvalidSpecError, match=r"eta is 0\.0, should be a number > 0"):
         make_learner("tsallis-reps", TINY, eta=0.0)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, log, sqrt
+from math import log, sqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -85,5 +85,7 @@ class LazyFpl(KnownTransitionLearner):
 
 def cube_root(block: int) -> int:
     """ceil(m^(1/3)), exactly."""
-    root: int = ceil(block ** (1.0 / 3.0))
-    return root - 1 if (root - 1) ** 3 >= block else root
+    root = max(1, round(block ** (1.0 / 3.0)) - 1)
+    while root**3 < block:
+        root += 1
+    return root
