@@ -84,7 +84,12 @@ class TsallisLeader(OccupancyStep):
         eta = self.rate(state, 0)
         warm = state.prices * (eta / self.rate(before, 0))
         step, prices = self._solver[1](self._roots + eta * state.totals, warm)
-        return Leading(step.log_q, step.policy, state.totals, state.learned, prices, confidence_set, step)
+        policy = step.policy
+        if self.first_policy is not None:  # not uniform, where the kernel does not lead
+            begun = (1.0 - START_SHARE) * self.first_policy + START_SHARE * self.problem.layers.uniform_policy
+            unreached = np.isneginf(step.log_q.reshape(-1, self.problem.n_actions)).all(axis=1)
+            policy = np.where(np.repeat(unreached, self.problem.n_actions), begun, policy)
+        return Leading(step.log_q, policy, state.totals, state.learned, prices, confidence_set, step)
 
     def advance(self, state: Leading, confidence_set: ConfidenceSet, estimate: FloatArray, k: int) -> Leading:
         """From q_k to q_{k+1}; where a new set begins everything anew, what led to it is forgotten."""
