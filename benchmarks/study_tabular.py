@@ -1,4 +1,4 @@
-"""Regret of the tabular learners of `docs/learners/tabular-map.md`: regularisers, laziness, totals, delays.
+"""Regret of tabular learners, for docs/learners: regularisers, laziness, totals, delays.
 
     python -m benchmarks.study_tabular            # all four tables, about ten minutes on one core
     python -m benchmarks.study_tabular tsallis    # one of: tsallis, lazy, total, delay

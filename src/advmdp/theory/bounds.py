@@ -543,7 +543,7 @@ def lazy_fpl(S: int, A: int, H: int, K: float, d: int = 1, zeta: float = 0.05, B
     longest = 1.0 + (1.0 + (4.0 * K / 3.0) ** 0.75) ** (1.0 / 3.0)
     divergence = max(H * log(S * A / H), log(2.0))
     value = 2.0 * sqrt(2.0 * divergence * (S - 1) * H * longest * (K + longest))
-    source = "Yu, Mannor, Shimkin 2009, for episodes; constants: docs/learners/controls.md"
+    source = "Yu, Mannor, Shimkin 2009, for episodes; constants: docs/learners/o-reps.md"
     order, formula = H * sqrt(S) * K**0.625, "H sqrt(S) K^(5/8)"
     return _tabular("lazy-fpl", value, order, formula, "full", "known", source, "expectation")
 
