@@ -85,7 +85,7 @@ class LazyFpl(KnownTransitionLearner):
 
 def cube_root(block: int) -> int:
     """ceil(m^(1/3)), exactly."""
-    root = max(1, round(block ** (1.0 / 3.0)) - 1)
+    root = max(1, int(np.cbrt(block)) - 1)
     while root**3 < block:
         root += 1
     return root
