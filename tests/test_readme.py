@@ -62,7 +62,7 @@ GROUPS = {
         {
             "o-reps": ("mirror descent over how often each action is taken", "bound, rederived"),
             "mdp-e": ("exponential weights in every state", "bound, rederived"),
-            "lazy-fpl": ("the best policy for perturbed costs, for a block of episodes", "bound; constants derived here"),
+            "lazy-fpl": ("the best policy for perturbed costs, in blocks", "bound; constants derived here"),
             "ftl": ("the best policy so far", "none: fails where costs alternate"),
             "hindsight": ("told all costs in advance: what others are compared with", "zero regret, by definition"),
         },
