@@ -36,6 +36,7 @@ from advmdp.solvers import (
 )
 from advmdp.solvers.ellipsoid.certify import certify
 from advmdp.solvers.occupancy_bounds import occupancy_intervals
+from advmdp.solvers.tsallis import TsallisStep
 from tests.solvers.instances import harsh, on_supports, ordinary
 
 # Small instances, with every entropy that is possible; (family, seed, entropy).
@@ -111,6 +112,7 @@ def answers() -> Iterator[tuple[str, np.ndarray]]:
             yield f"repeated, at most {repeated.MOST_PRODUCTS} products", found.log_q
     finally:
         repeated.MOST_PRODUCTS = most
+    yield "tsallis", TsallisStep(world.kernels, world.layers)(np.arange(len(uniform)) / 3.0)[0].log_q
     states, actions = np.array([0, 0]), np.array([0, 1])
     empty = OneNextState.empty(world.horizon, world.dim)
     yield "imaginary next states", empty.add(world.model, states, actions, empty.estimate(1.0)).moments

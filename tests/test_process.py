@@ -151,7 +151,7 @@ def test_groups_are_written_with_own_names_and_reach_over_steps():
                 by_name.setdefault((state[0], action), set()).add(labels[step][place, column])
     assert all(len(found) == 1 for found in by_name.values())
     assert len(set().union(*by_name.values())) == len(by_name)
-    with pytest.raises(InvalidMDPError, match="groups, step 0, state .*: .* is not hashable"):
+    with pytest.raises(InvalidMDPError, match=r"groups, step 0, state .*: .* is not hashable"):
         process.groups(lambda step, state, action: [action])
     learner = make_learner("planner", process.model, groups=labels)
     assert learner.pair_groups.count == len(by_name) + 1  # episodes that have ended

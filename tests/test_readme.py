@@ -10,6 +10,7 @@ from advmdp.registry import learners
 README = Path(__file__).resolve().parents[1] / "README.md"
 TABLE = re.compile(r"(<!-- learners: .*? -->\n).*?(<!-- /learners -->)", re.DOTALL)
 RECALLED = "bound; constants recalled, the source could not be read"
+UNREAD = "order of the bound; constants not read in the source"
 #: Setting, (feedback, transition), and what a newcomer wants to know of each learner: what it does, what is promised.
 GROUPS = {
     "**Start here**": (
@@ -38,10 +39,16 @@ GROUPS = {
             "bandit-uc-o-reps": ("an earlier one, without bounds on visits", "bound; partly reconstructed"),
             "pomd": ("policy optimisation, optimistic", "order of the bound only"),
             "dilated-bonus": ("policy optimisation with bonuses that look ahead", RECALLED),
+            "delayed-uob-reps": ("`uob-reps` for costs that come late", UNREAD),
+            "tsallis-reps-optimistic": ("`tsallis-reps` where the dynamics must be learnt", UNREAD),
             "exp3-policies": ("every policy is an arm; tiny problems only", "bound, textbook"),
             "uob-reps-linear": ("for linear MDPs: least squares in place of counts", "bound, proved here"),
             "dilated-bonus-linear": ("for linear MDPs and losses", "none; constants not read in the source"),
         },
+    ),
+    "**You see only the total of an episode; nothing is known of the dynamics**": (
+        ("total", "unknown"),
+        {"dilated-bonus-total": ("`dilated-bonus` with the total in place of the costs that follow", UNREAD)},
     ),
     "**You see the costs of everything; the dynamics are unknown**": (
         ("full", "unknown"),
@@ -58,6 +65,7 @@ GROUPS = {
         {
             "o-reps": ("mirror descent over how often each action is taken", "bound, rederived"),
             "mdp-e": ("exponential weights in every state", "bound, rederived"),
+            "lazy-fpl": ("the best policy for perturbed costs, in blocks", "bound; constants derived here"),
             "ftl": ("the best policy so far", "none: fails where costs alternate"),
             "hindsight": ("told all costs in advance: what others are compared with", "zero regret, by definition"),
         },
@@ -68,6 +76,7 @@ GROUPS = {
             "o-reps-bandit": ("mirror descent over how often each action is taken", "bound, rederived"),
             "q-reps": ("the same for losses linear in features of pairs", "bound; constants derived here"),
             "mdp-linexp3": ("exponential weights for such losses", "bound; constants derived here"),
+            "tsallis-reps": ("another regulariser, without a number of episodes", "bound; constants derived here"),
         },
     ),
     "**To compare with**": (("bandit", "unknown"), {"uniform": ("every action alike", "none")}),

@@ -105,7 +105,10 @@ def test_an_impossible_transition_is_refused(pair):
 
 
 #: Learners that count transitions are told which are possible where layers are sparse, and so know more there.
-COUNTING = {"uob-reps", "uc-o-reps", "bandit-uc-o-reps", "pomd", "dilated-bonus"}
+COUNTING = {
+    "uob-reps", "delayed-uob-reps", "tsallis-reps-optimistic", "uc-o-reps", "bandit-uc-o-reps", "pomd", "dilated-bonus",
+    "dilated-bonus-total",
+}  # fmt: skip
 
 
 #: What a large world is learnt with; the others follow where time allows.

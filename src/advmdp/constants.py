@@ -14,6 +14,14 @@ def theorem_1(S: int, A: float, H: int, K: float, zeta: float) -> float:
     return sqrt(H * log(H * S * A / zeta) / (K * S * A))
 
 
+def delayed(S: int, A: float, H: int, K: float, zeta: float, delay: float) -> float:
+    """eta = gamma = sqrt(H log(H S A / zeta) / (S A K + H sqrt(H S A) D)) for losses that are D / K = delay late.
+
+    It balances H log / eta with eta (S A K + H sqrt(H S A) D), which gives the order of the source.
+    """
+    return theorem_1(S, A, H, K, zeta) / sqrt(1.0 + H * sqrt(H / (S * A)) * delay)
+
+
 def conditional_step(n: int, A: float, K: float) -> float:
     """eta = sqrt(2 log A / (n K)), n the number of pairs: conditional entropy (docs/strong-learners.md)."""
     return sqrt(2.0 * log(max(A, 2)) / (n * K))

@@ -46,6 +46,8 @@ class Episode:
         Number of the episode, from 0; if given, a learner notices lost and repeated episodes.
     action_losses
         Losses of all actions at the visited states, a list over layers of A numbers, NaN where not seen.
+    total
+        The sum of the H losses, where that is all that was seen; ``losses`` are then None, or NaN, and never come.
 
     Examples
     --------
@@ -60,6 +62,7 @@ class Episode:
     loss_table: Sequence[ArrayLike] | FloatArray | None = None
     index: int | None = None
     action_losses: Sequence[ArrayLike] | FloatArray | None = None
+    total: float | None = None
 
 
 class LateLosses(NamedTuple):
@@ -85,7 +88,7 @@ class CheckedEpisode(NamedTuple):
     pairs: IntArray
     #: Flat losses of all pairs, with full information.
     loss_table: FloatArray | None
-    #: Whether every loss was seen.
+    #: Whether every loss was seen, or their total.
     complete: bool = True
     #: Which losses come later; None if none does.
     later: NDArray[np.bool_] | None = None
@@ -95,6 +98,8 @@ class CheckedEpisode(NamedTuple):
     action_losses: FloatArray | None = None
     #: The learner's state in which it was played, if that is not the current one: other episodes were told meanwhile.
     played: Any = None
+    #: The sum of the losses, where no more was seen.
+    total: float | None = None
 
     def played_in(self, state: Any) -> Any:
         """The learner's state in which it was played, given the current one."""
@@ -135,7 +140,8 @@ def check_episode(
     horizon = layers.horizon
     states = _integers(episode.states, "states")
     actions = _integers(episode.actions, "actions")
-    losses, later = checked_losses(episode.losses, horizon)
+    unseen = episode.losses is None and episode.total is not None
+    losses, later = checked_losses(np.full(horizon, np.nan) if unseen else episode.losses, horizon)
     if states.size not in (horizon, horizon + 1):
         raise InvalidEpisodeError(
             f"states has {states.size} entries, should have {horizon} (or {horizon + 1} with the terminal state)"
@@ -173,7 +179,26 @@ def check_episode(
     if episode.action_losses is not None:
         losses, later, every = with_action_losses(episode.action_losses, layers, pairs, actions, losses, later)
     complete = problem == -1 if every is None else not np.isnan(losses).any()
-    return CheckedEpisode(states[:horizon], actions, losses, pairs, table, complete, later, action_losses=every)
+    checked = CheckedEpisode(states[:horizon], actions, losses, pairs, table, complete, later, action_losses=every)
+    return checked if episode.total is None else with_total(checked, episode.total)
+
+
+def with_total(episode: CheckedEpisode, given: Any) -> CheckedEpisode:
+    """The episode with the total of its losses, which must be possible, and agree with those that were seen."""
+    horizon = episode.losses.size
+    total = float_array(given, "total", InvalidEpisodeError)
+    if total.ndim or not 0.0 <= total <= horizon * (1.0 + 1e-12):
+        raise InvalidEpisodeError(
+            f"total is {given!r}, should be a number from 0 to {horizon}, the sum of {horizon} losses"
+        )
+    if not np.isnan(episode.losses).all():
+        least = float(np.nansum(episode.losses))
+        most = least + np.count_nonzero(np.isnan(episode.losses))
+        if not least - 1e-9 <= total <= most + 1e-9:
+            raise InvalidEpisodeError(
+                f"total is {given!r}, but by the losses that were seen it is from {least:g} to {most:g}"
+            )
+    return episode._replace(total=float(total), complete=True, later=None)
 
 
 def with_action_losses(

@@ -40,8 +40,8 @@ def check_learner(factory: Factory, *, mdp: LayeredMDP | None = None, episodes: 
     loading in between changes nothing, bit for bit; an update that fails in the middle, episodes that cannot have
     happened, and repeated or skipped ones, leave the learner as it was; losses that are told late, but before the next
     update, give what telling them at once gives; what a learner cannot use (missing losses, losses of all actions,
-    logged transitions, episodes that overlap, a start policy) is refused and changes nothing, and what it can use
-    leaves it with a policy, and a file that loads.  An exception of the learner's own becomes a
+    a total, logged transitions, episodes that overlap, a start policy) is refused and changes nothing, and what it can
+    use leaves it with a policy, and a file that loads.  An exception of the learner's own becomes a
     :class:`ConformanceError` too.
 
     Parameters
@@ -126,7 +126,7 @@ class _Bench:
 
 def _check_attributes(bench: _Bench) -> None:
     learner = bench.learner()
-    levels = ("bandit", "actions", "full")
+    levels = ("bandit", "actions", "full", "total")
     _require(learner.feedback in levels, f"feedback is {learner.feedback!r}, should be one of {levels}")
     _require(learner.certificate >= 0.0, f"certificate is {learner.certificate}, should be a number >= 0")
     _require(learner.episodes_seen == 0, "a new learner has seen episodes")
@@ -322,6 +322,17 @@ def _check_what_it_cannot_use(bench: _Bench) -> None:
     told = replace(episode, action_losses=every)
     if learner.feedback != "actions":
         _refused(learner, before, lambda: learner.update(told), "losses of all actions")
+    alone = replace(episode, losses=None, loss_table=None, total=float(np.asarray(episode.losses).sum()))
+    if learner.feedback != "total":
+        _refused(learner, before, lambda: learner.update(alone), "the total of the losses alone")
+    else:
+        other = _reloaded(learner)
+        bench.tell(learner, alone)
+        bench.tell(other, episode)
+        _require(_snapshot(learner) == _snapshot(other), "the total and the losses that make it give another update")
+        learner = bench.learner()
+        bench.play(learner, 0, 2)
+        before = _snapshot(learner)
     try:
         learner.observe_transitions(np.array([episode.states] * 2), np.array([episode.actions] * 2))
     except InvalidEpisodeError:

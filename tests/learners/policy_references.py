@@ -154,9 +154,17 @@ class DilatedBonus(Counting):
                 bonus[h][s] = sum(policy[h][s] * (3 * gamma * self.H + self.H * (u - v)) / (u + gamma))
                 if episode.states[h] == s:
                     a = episode.actions[h]
-                    values[h][s, a] = sum(episode.losses[h:]) / (u[a] + gamma)
+                    values[h][s, a] = self.charged(episode, h) / (u[a] + gamma)
         ahead = self.extreme_values(boxes, policy, bonus, max, 1 + 1 / self.H)
         return [q - b for q, b in zip(values, ahead, strict=True)]
+
+    def charged(self, episode, h):
+        return sum(episode.losses[h:])
+
+
+class DilatedBonusTotal(DilatedBonus):
+    def charged(self, episode, h):
+        return sum(episode.losses)
 
 
 class Oppo(Reference):
@@ -305,6 +313,7 @@ REFERENCES = {
     "mdp-e": MdpE,
     "pomd": Pomd,
     "dilated-bonus": DilatedBonus,
+    "dilated-bonus-total": DilatedBonusTotal,
     "oppo": Oppo,
     "powers": Powers,
     "ucrl-vtr": UcrlVtr,

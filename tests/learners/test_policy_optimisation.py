@@ -32,7 +32,7 @@ from tests.learners.test_learners import Alternating
 from tests.learners.test_reps import episodes_of
 
 NAMES = list(REFERENCES)
-COUNTING = ["pomd", "dilated-bonus"]
+COUNTING = ["pomd", "dilated-bonus", "dilated-bonus-total"]
 VALUE_TARGETED = ["oppo", "powers", "ucrl-vtr"]
 WORLDS = [
     make_world("random-mixture", layer_sizes=(1, 2, 3, 1), n_actions=2, dim=2, seed=1),

@@ -237,6 +237,7 @@ class Run:
         rng, sums, occupancies, q = self._rng, self._sums, self._occupancies, self._q
         policy: FloatArray | None = None
         full_information, by_state = learner.feedback == "full", learner.feedback == "actions"
+        total_only = learner.feedback == "total"
         for k in range(self.played, self.played + count):
             flat_policy = learner.flat_policy
             if flat_policy is not policy:
@@ -267,7 +268,11 @@ class Run:
             if watch is not None:
                 watch.before(k, learner, q, losses)
             every = [table[s] for table, s in zip(layers.split(losses), states, strict=True)] if by_state else None
-            learner.update(Episode(states, actions, observed, losses if full_information else None, k, every))
+            if total_only:
+                told = Episode(states, actions, None, index=k, total=total)
+            else:
+                told = Episode(states, actions, observed, losses if full_information else None, k, every)
+            learner.update(told)
             if watch is not None:
                 watch.after(k, learner)
             if not adversary.oblivious:

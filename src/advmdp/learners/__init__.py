@@ -7,10 +7,12 @@ from advmdp.learners.base import Learner as Learner
 from advmdp.learners.base import load_learner as load_learner
 from advmdp.learners.base import make_learner as make_learner
 from advmdp.learners.dilated_bonus import DilatedBonus as DilatedBonus
+from advmdp.learners.dilated_bonus import DilatedBonusTotal as DilatedBonusTotal
 from advmdp.learners.dilated_bonus_linear import DilatedBonusLinear as DilatedBonusLinear
 from advmdp.learners.exp3_policies import Exp3Policies as Exp3Policies
 from advmdp.learners.ftl import FollowTheLeader as FollowTheLeader
 from advmdp.learners.hindsight import Hindsight as Hindsight
+from advmdp.learners.lazy_fpl import LazyFpl as LazyFpl
 from advmdp.learners.lsuob_reps import LsuobReps as LsuobReps
 from advmdp.learners.mdp_e import MdpE as MdpE
 from advmdp.learners.mdp_linexp3 import MdpLinExp3 as MdpLinExp3
@@ -24,10 +26,13 @@ from advmdp.learners.portfolio import Portfolio as Portfolio
 from advmdp.learners.powers import Powers as Powers
 from advmdp.learners.q_reps import QReps as QReps
 from advmdp.learners.restart import VlsuobRepsRestart as VlsuobRepsRestart
+from advmdp.learners.tsallis_reps import TsallisReps as TsallisReps
+from advmdp.learners.tsallis_reps import TsallisRepsOptimistic as TsallisRepsOptimistic
 from advmdp.learners.uc_o_reps import BanditUcOReps as BanditUcOReps
 from advmdp.learners.uc_o_reps import UcOReps as UcOReps
 from advmdp.learners.ucrl_vtr import UcrlVtr as UcrlVtr
 from advmdp.learners.uniform import Uniform as Uniform
+from advmdp.learners.uob_reps import DelayedUobReps as DelayedUobReps
 from advmdp.learners.uob_reps import UobReps as UobReps
 from advmdp.learners.uob_reps_linear import UobRepsLinear as UobRepsLinear
 from advmdp.learners.vlsuob_reps import VlsuobReps as VlsuobReps

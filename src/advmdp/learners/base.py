@@ -46,6 +46,13 @@ COMMON = ("start", "watch", "seed")
 NOTHING_LATE = Ledger()
 
 
+#: What a learner with this feedback learns from.
+USES = {
+    "bandit": "the losses of the visited pairs", "actions": "the losses of all actions at visited states, or fewer",
+    "full": "the whole loss_table", "total": "the total, or the losses of all visited pairs",
+}  # fmt: skip
+
+
 class Moment(NamedTuple):
     """All that changes in the life of a learner; an update builds a new one and then puts it in place."""
 
@@ -111,8 +118,9 @@ class Learner(ABC):
     name: ClassVar[str]
     #: The options, a frozen dataclass with keyword arguments; each is an attribute of the learner too.
     Options: ClassVar[type] = NoOptions
-    #: The most that it uses of the losses: those of visited pairs, those of all actions there, or the whole table.
-    feedback: Literal["bandit", "actions", "full"] = "bandit"
+    #: The most that it uses of the losses: those of visited pairs, those of all actions there, the whole table, or no
+    #: more than the total of an episode.
+    feedback: Literal["bandit", "actions", "full", "total"] = "bandit"
     #: Whether it can do with a part of them: losses that were not seen (NaN), or that come after the next update.
     partial: ClassVar[bool] = False
     #: Whether it is given the kernels.
@@ -341,9 +349,11 @@ class Learner(ABC):
             If the episode cannot have happened, was told before, comes too early, or holds what this learner cannot
             use.  After this or any other exception the learner is as it was before the call.
         """
-        if self.feedback != "actions" and getattr(episode, "action_losses", None) is not None:
-            uses = "the losses of the visited pairs alone" if self.feedback == "bandit" else "the whole loss_table"
-            raise InvalidEpisodeError(f"learner {self.name!r} cannot use action_losses: it learns from {uses}")
+        for level, field in (("actions", "action_losses"), ("total", "total")):
+            if self.feedback != level and getattr(episode, field, None) is not None:
+                raise InvalidEpisodeError(
+                    f"learner {self.name!r} cannot use {field} of an episode: it learns from {USES[self.feedback]}"
+                )
         checked = check_episode(episode, self._layers, self._problem.possible_rows, self.feedback == "full")
         with Exclusive(self):
             self._check_index(episode.index)

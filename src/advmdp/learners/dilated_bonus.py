@@ -49,8 +49,8 @@ class DilatedBonus(CountingPolicyOptimisation):
         upper = [u[:, None] * pi for u, pi in zip(upper_occupancy(state.set, policy), policy, strict=True)]
         lower = [v[:, None] * pi for v, pi in zip(lower_occupancy(state.set, policy), policy, strict=True)]
 
-        to_go = episode.losses[::-1].cumsum()[::-1]
-        values = episode.scatter(to_go / (layers.flatten(upper)[episode.pairs] + gamma), layers.n_pairs)
+        charged = self._charged(episode) / (layers.flatten(upper)[episode.pairs] + gamma)
+        values = episode.scatter(charged, layers.n_pairs)
 
         bonus = []
         for pi, u, v in zip(policy, upper, lower, strict=True):
@@ -58,3 +58,32 @@ class DilatedBonus(CountingPolicyOptimisation):
             bonus.append(np.broadcast_to(local, pi.shape))
         dilated = extreme_values(state.set, policy, bonus, maximise=True, dilation=1.0 + 1.0 / horizon)
         return values - layers.flatten(dilated)
+
+    def _charged(self, episode: CheckedEpisode) -> FloatArray:
+        """L, what each visited pair is charged, ``(H,)``: the losses that follow."""
+        return episode.losses[::-1].cumsum()[::-1]
+
+
+@register_learner("dilated-bonus-total")
+class DilatedBonusTotal(DilatedBonus):
+    """The same where only the total loss of an episode is seen: it takes the place of all L_h.
+
+    Given that a state is visited, what was lost before does not depend on the action that is taken in it.  So the total
+    adds to Qhat_k(s, a), in expectation and but for gamma, a number that depends on s alone, and the weights of a state
+    do not change by that.  Totals lie in [0, H], as the bonus supposes of the losses that follow.
+
+    Parameters
+    ----------
+    radius_scale
+        Factor on the half-widths of the set; anything but 1 has no guarantee.
+    eta, gamma, zeta
+        As of ``dilated-bonus``.
+    """
+
+    name = "dilated-bonus-total"
+    feedback = "total"
+    status = "every update against plain numpy, estimates by enumeration; constants not read in the source"
+
+    def _charged(self, episode: CheckedEpisode) -> FloatArray:
+        total = float(episode.losses.sum()) if episode.total is None else episode.total
+        return np.full(self._layers.horizon, total)

@@ -111,6 +111,8 @@ class Agent:
             raise InvalidSpecError(
                 f"learner {made.name!r} needs the losses of all states, and an agent is told costs of what was done"
             )
+        if made.feedback == "total" and slack is not None:
+            raise InvalidSpecError(f"slack needs the costs of single steps, and learner {made.name!r} is told totals")
         #: The learner.
         self.learner = made
         self.seed, self.clip, self.wait, self.slack = seed, clip, wait, slack
@@ -342,7 +344,26 @@ class Agent:
         record.others[step] = row
         self.clipped += cuts
 
-    def _end(self, record: Record, state: Any, wait: bool) -> None:
+    def _total(self, record: Record, cost: Any) -> tuple[float | None, bool]:
+        """The total cost of an episode as the sum of its losses, of steps left out by an early end too; whether cut."""
+        if cost is None:
+            return None, False
+        where = f"episode {record.number}, total cost {shown(cost)}"
+        if self.learner.feedback != "total":
+            raise InvalidEpisodeError(f"{where}: learner {self.learner.name!r} needs the costs of single steps")
+        value, horizon, (low, high) = number(cost), self._layers.horizon, self.process.cost_range
+        if value is None:
+            raise InvalidEpisodeError(f"{where} is not a number")
+        total = (value - horizon * low) / (high - low)
+        cut = not -1e-12 <= total / horizon <= 1.0 + 1e-12
+        if cut and not self.clip:
+            raise InvalidEpisodeError(
+                f"{where} is outside [{horizon * low:g}, {horizon * high:g}], {horizon} times cost_range; make the "
+                "range of the Process wider, or cut such costs with Agent(clip=True)"
+            )
+        return min(max(total, 0.0), float(horizon)), cut
+
+    def _end(self, record: Record, state: Any, wait: bool, total: Any = None) -> None:
         process, steps = self.process, len(record.actions)
         where = f"episode {record.number}, step {steps}"
         states, actions, losses = [*record.states], [*record.actions], [*record.losses]
@@ -359,7 +380,8 @@ class Agent:
             states += [place, *(process._at(h).numbers[ENDED] for h in rest)]
             actions += [0] * (process.horizon - steps)
             losses += [process._free] * (process.horizon - steps)
-        missing = next((h for h, loss in enumerate(losses) if loss is None), None)
+        whole, cut = self._total(record, total)
+        missing = None if total is not None else next((h for h, loss in enumerate(losses) if loss is None), None)
         if missing is not None and not wait and not self.learner.partial and record.player == "learner":
             raise InvalidEpisodeError(
                 f"{self._where(record, missing)}: its cost was not told, and learner {self.learner.name!r} needs every "
@@ -371,10 +393,13 @@ class Agent:
         others = self._others(record, losses) if self.learner.feedback == "actions" and record.others else None
         if record.player == "learner":
             told = self.learner.episodes_seen + self.learner.skipped
-            given = losses if wait else [np.nan if loss is None else loss for loss in losses]
-            self.learner.update(Episode(states, actions, given, action_losses=others), played=record.moment)
+            given = losses if wait and total is None else [np.nan if loss is None else loss for loss in losses]
+            self.learner.update(
+                Episode(states, actions, given, action_losses=others, total=whole), played=record.moment
+            )
         else:
             self.learner.observe(Episode(states, actions, losses, action_losses=others))
+        self.clipped += cut
         record.ended, record.told, record.path = True, told, (states, actions)
         self._weigh(record, losses)
         record.moment, record.others = None, {}
@@ -660,16 +685,17 @@ class OpenEpisode:
             raise InvalidEpisodeError(f"episode {self.number}: step {step} was not played; {len(record.actions)} were")
         self._agent._cost(record, step, value)
 
-    def end(self, state: Any = None, wait: bool | None = None) -> None:
+    def end(self, state: Any = None, wait: bool | None = None, total: float | None = None) -> None:
         """The episode is over: the agent learns from it.
 
         Before the last step ``state`` must be one without actions.  With ``wait`` costs that were not told come later
-        (:meth:`cost_of`); without, they were not seen and never will be.
+        (:meth:`cost_of`); without, they were not seen and never will be.  ``total`` is what the whole episode cost, for
+        learners of totals, which need no other.
         """
         agent = self._agent
         if wait is not None and not isinstance(wait, bool):
             raise InvalidEpisodeError(f"wait is {wait!r}, should be True or False")
-        agent._end(self._under_way(), state, agent.wait if wait is None else wait)
+        agent._end(self._under_way(), state, agent.wait if wait is None else wait, total)
 
     def abandon(self) -> None:
         """Learn nothing from the episode; or, if it waits for costs, stop waiting: they will not come."""

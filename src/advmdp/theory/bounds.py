@@ -27,7 +27,7 @@ from advmdp.errors import InvalidSpecError
 if TYPE_CHECKING:
     import pandas as pd
 
-Feedback = Literal["bandit", "full"]
+Feedback = Literal["bandit", "full", "total"]
 Transition = Literal["known", "unknown"]
 Entropy = Literal["pairs", "triples"]
 
@@ -513,6 +513,47 @@ def uob_reps(S: int, A: int, H: int, K: float, d: int = 1, zeta: float = 0.05, B
     return _order_only("uob-reps", H * S * sqrt(A * K), "H S sqrt(A K)", "bandit", "tabular", JIN)
 
 
+def delayed_uob_reps(
+    S: int, A: int, H: int, K: float, d: int = 1, zeta: float = 0.05, B: float = 1.0, delay: float = 0.0
+) -> Bound:
+    """Order H S sqrt(A K) + (H S A)^(1/4) H sqrt(D), D = delay K the total delay in episodes."""
+    _check_sizes(S, A, H, K, d, zeta, B)
+    order = H * S * sqrt(A * K) + (H * S * A) ** 0.25 * H * sqrt(delay * K)
+    formula = "H S sqrt(A K) + (H S A)^(1/4) H sqrt(D)"
+    source = "Jin, Lancewicki, Luo, Mansour, Rosenberg 2022; constants not read in the source"
+    return _order_only("delayed-uob-reps", order, formula, "bandit", "tabular", source)
+
+
+def tsallis_reps(S: int, A: int, H: int, K: float, d: int = 1, zeta: float = 0.05, B: float = 1.0) -> Bound:
+    """(4 sqrt(H (S - 1) A) - 2 H) sqrt(K) in expectation, for every K: known transition, eta_k = 1 / sqrt(k)."""
+    _check_sizes(S, A, H, K, d, zeta, B)
+    value, order = (4.0 * sqrt(H * (S - 1) * A) - 2.0 * H) * sqrt(K), sqrt(H * S * A * K)
+    source = "Jin, Luo 2020; constants: docs/learners/o-reps.md"
+    return _tabular("tsallis-reps", value, order, "sqrt(H S A K)", "bandit", "known", source, "expectation")
+
+
+def tsallis_reps_optimistic(S: int, A: int, H: int, K: float, d: int = 1, zeta: float = 0.05, B: float = 1.0) -> Bound:
+    """Order H S sqrt(A K) + S A sqrt(H K): the widths of UOB-REPS, and a new start in each of S A log K epochs."""
+    _check_sizes(S, A, H, K, d, zeta, B)
+    order, formula = H * S * sqrt(A * K) + S * A * sqrt(H * K), "H S sqrt(A K) + S A sqrt(H K)"
+    source = "Jin, Huang, Luo 2021 and Jin et al. 2023; constants not read in the source"
+    return _order_only("tsallis-reps-optimistic", order, formula, "bandit", "tabular", source)
+
+
+def lazy_fpl(S: int, A: int, H: int, K: float, d: int = 1, zeta: float = 0.05, B: float = 1.0) -> Bound:
+    """2 sqrt(2 D (S - 1) H T) in expectation, D = H log(S A / H), T the sum of squared lengths of blocks, for every K.
+
+    Blocks of ceil(m^(1/3)) episodes have T <= t (K + t), t = 1 + (1 + (4 K / 3)^(3/4))^(1/3) at least the last length.
+    """
+    _check_sizes(S, A, H, K, d, zeta, B)
+    longest = 1.0 + (1.0 + (4.0 * K / 3.0) ** 0.75) ** (1.0 / 3.0)
+    divergence = max(H * log(S * A / H), log(2.0))
+    value = 2.0 * sqrt(2.0 * divergence * (S - 1) * H * longest * (K + longest))
+    source = "Yu, Mannor, Shimkin 2009, for episodes; constants: docs/learners/o-reps.md"
+    order, formula = H * sqrt(S) * K**0.625, "H sqrt(S) K^(5/8)"
+    return _tabular("lazy-fpl", value, order, formula, "full", "known", source, "expectation")
+
+
 def o_reps(S: int, A: int, H: int, K: float, d: int = 1, zeta: float = 0.05, B: float = 1.0) -> Bound:
     """2 H sqrt(K log(S A / H)), always: known transition, full information, eta = sqrt(log(S A / H) / K)."""
     _check_sizes(S, A, H, K, d, zeta, B)
@@ -607,6 +648,14 @@ def dilated_bonus(S: int, A: int, H: int, K: float, d: int = 1, zeta: float = 0.
     _check_sizes(S, A, H, K, d, zeta, B)
     order = H**2 * S * sqrt(A * K) + H**4
     return _order_only("dilated-bonus", order, "H^2 S sqrt(A K) + H^4", "bandit", "tabular", "Luo, Wei, Lee 2021")
+
+
+def dilated_bonus_total(S: int, A: int, H: int, K: float, d: int = 1, zeta: float = 0.05, B: float = 1.0) -> Bound:
+    """Order H^2 S sqrt(A K) + H^4, as of ``dilated-bonus``: all it needs to know of what is charged is the bound H."""
+    _check_sizes(S, A, H, K, d, zeta, B)
+    order, formula = H**2 * S * sqrt(A * K) + H**4, "H^2 S sqrt(A K) + H^4"
+    source = "Lancewicki, Mansour 2025 and Cohen et al. 2021; constants not read in the source"
+    return _order_only("dilated-bonus-total", order, formula, "total", "tabular", source)
 
 
 # ----------------------------------------------------------- policy optimisation with value-targeted regression
@@ -876,6 +925,11 @@ BOUNDS: tuple[BoundFunction, ...] = (
     oppo_linear,
     uob_reps_linear,
     dilated_bonus_linear,
+    lazy_fpl,
+    tsallis_reps,
+    tsallis_reps_optimistic,
+    dilated_bonus_total,
+    delayed_uob_reps,
 )
 
 
@@ -941,6 +995,7 @@ def smallest(
     Bounds that need less feedback, or no knowledge of the transition, count as well; those that need more of a model
     (weights that are the same in every layer, a linear MDP) do not.
     """
+    levels = ("total", "bandit", "full")
     candidates: Iterable[Bound] = (function(S, A, H, K, d, zeta, B) for function in BOUNDS)
     allowed = [
         bound
@@ -948,7 +1003,7 @@ def smallest(
         if bound.side == "upper"
         and bound.losses == "adversarial"
         and bound.model not in ("shared mixture", "linear MDP")
-        and (feedback == "full" or bound.feedback == "bandit")
+        and levels.index(bound.feedback) <= levels.index(feedback)
         and (transition == "known" or bound.transition == "unknown")
         and (bound.explicit or not explicit)
     ]
