@@ -183,7 +183,7 @@ class RepsLearner(Learner):
 
     def _learn(self, state: RepsState, episode: CheckedEpisode) -> RepsState:
         estimate = self._losses(state, episode, state.k)
-        data = self._estimator.add(state.data, episode.states, episode.actions)
+        data = self._counted(state, episode)
         new = self._renewed(state, data)
         chosen_from = state.set if self._step.over_played_set else new.set
         predictions, surprise, hints = state.predictions, estimate, {}
@@ -197,6 +197,10 @@ class RepsLearner(Learner):
             step.policy, step, data, new.set, new.enlargement, estimate, state.k + 1, new.empty_sets,
             state.gaps + step.gap, state.floored, predictions,
         )  # fmt: skip
+
+    def _counted(self, state: RepsState, episode: CheckedEpisode) -> Any:
+        """The estimator's data with the transitions of the episode."""
+        return self._estimator.add(state.data, episode.states, episode.actions)
 
     def _renewed(self, state: RepsState, data: Any) -> RepsState:
         """With the set of these data, if they changed it."""
