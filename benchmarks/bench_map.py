@@ -2,7 +2,7 @@
 
     python -m benchmarks.bench_map                            # all settings, a few minutes on one core
     python -m benchmarks.bench_map "known, full" --seeds 1    # one of them
-    python -m benchmarks.bench_map --write                    # and put the table into its page
+    python -m benchmarks.bench_map --write                    # and put the table into its page, and draw the map
 
 A setting is a line of ``SETTINGS``; a world of its own is one of ``WORLDS``.  Seeds pair worlds, losses and luck.
 Regret is exact: for losses with fixed means against the best policy, for means that are drawn anew against the best
@@ -12,15 +12,20 @@ sequence with as many switches as there are changes.
 from __future__ import annotations
 
 import argparse
+import itertools
 import re
 import time
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
 
 from advmdp import make_adversary, make_learner, make_world, run
 from advmdp.registry import learners
+from advmdp.report.figures import COLOURS, legend_below
 from advmdp.theory import bounds
+from studies.common import svg, tidy
 
 EPISODES, SEEDS, CHANGES = 2000, 3, 7
 #: From a setting, "transition, feedback, model", to its learners: names, or names with options.
@@ -37,15 +42,39 @@ SETTINGS: dict[str, tuple[str | tuple[str, dict], ...]] = {
         "ucrl-vtr",
     ),
     "unknown, full, tabular": ("uc-o-reps",),
-    "known, full": ("do-reps", "o-reps", "mdp-e", "ftl"),
-    "known, bandit": ("o-reps-bandit",),
-    "unknown, bandit, linear mixture": ("portfolio", "vlsuob-reps-sharp", "vlsuob-reps-tight", "vlsuob-reps-bank"),
+    "known, full": ("do-reps", "o-reps", "mdp-e", "lazy-fpl", "ftl"),
+    "known, bandit": ("o-reps-bandit", "tsallis-reps"),
+    "unknown, bandit, linear mixture": (
+        "portfolio",
+        "planner",
+        "vlsuob-reps-sharp",
+        "vlsuob-reps-anytime",
+        "vlsuob-reps-bank",
+        "vlsuob-reps-tight",
+        "vlsuob-reps",
+        "lsuob-reps",
+    ),
+    "unknown, bandit, tabular": (
+        "uob-reps",
+        "delayed-uob-reps",
+        "bandit-uc-o-reps",
+        "tsallis-reps-optimistic",
+        "pomd",
+        "dilated-bonus",
+    ),
+    "unknown, total of an episode": ("dilated-bonus-total",),
+    "linear MDP, known, bandit": ("q-reps", "mdp-linexp3"),
+    "linear MDP, unknown, full": ("oppo-linear",),
+    "linear MDP, unknown, bandit": ("uob-reps-linear", "dilated-bonus-linear"),
     "nothing learned": ("uniform",),
 }
 COMMON = ("random-mixture", {"layer_sizes": (1, 4, 4, 4, 1), "n_actions": 3, "dim": 3})
 #: Settings that need another world than the common one.
-WORLDS: dict[str, tuple[str, dict]] = {}
+LINEAR = ("linear-mdp", {"layer_sizes": (1, 4, 4, 4, 1), "n_actions": 3, "dim": 3})
+WORLDS: dict[str, tuple[str, dict]] = {setting: LINEAR for setting in SETTINGS if setting.startswith("linear MDP")}
 LOSSES = {"stochastic": {}, "switching": {"period": EPISODES // (CHANGES + 1)}}
+TABLE = Path(__file__).parent.parent / "docs" / "study" / "tables" / "map.csv"
+FIGURE = Path(__file__).parent.parent / "docs" / "images" / "map.svg"
 #: Those on the page.
 SHOWN = ("unknown, full, linear mixture", "unknown, full, tabular", "known, full")
 PAGE = Path(__file__).parent.parent / "docs" / "learners" / "full-information.md"
@@ -56,7 +85,10 @@ def measured(setting: str, name: str, options: dict, kind: str, seed: int) -> tu
     """Regret after all episodes, and milliseconds of an episode."""
     world_name, sizes = WORLDS.get(setting, COMMON)
     world = make_world(world_name, **sizes, seed=seed)
-    adversary = make_adversary(kind, world, EPISODES, seed=seed, **LOSSES[kind])
+    if world_name == "linear-mdp":  # losses are linear in the features there
+        adversary = make_adversary("natural-losses", world, EPISODES, seed=seed, kind="stochastic")
+    else:
+        adversary = make_adversary(kind, world, EPISODES, seed=seed, **LOSSES[kind])
     learner = make_learner(name, world, EPISODES, seed=seed, **options)
     comparators = (CHANGES,) if kind == "switching" else ()
     begun = time.process_time()
@@ -81,18 +113,62 @@ def proved(setting: str, name: str, options: dict) -> str:
     return "none"
 
 
-def rows_of(setting: str, seeds: int) -> list[str]:
-    rows = [f"| *{setting}* | | | | |"]
+def results_of(setting: str, seeds: int) -> list[dict[str, object]]:
+    """A row for each learner of a setting, printed as it is found."""
+    rows = []
+    kinds = ["stochastic"] if setting in WORLDS else [*LOSSES]
     for entry in SETTINGS[setting]:
         name, options = (entry, {}) if isinstance(entry, str) else entry
         assert learners.get(name), name
-        results = {kind: [measured(setting, name, options, kind, seed) for seed in range(seeds)] for kind in LOSSES}
-        cells = [f"{np.mean([regret for regret, _ in pairs]):.0f}" for pairs in results.values()]
-        spent = np.median([time for pairs in results.values() for _, time in pairs])
-        told = "".join(f", `{value}`" for value in options.values())
-        rows.append(f"| `{name}`{told} | {' | '.join(cells)} | {spent:.1f} | {proved(setting, name, options)} |")
-        print(rows[-1], flush=True)
+        found = {kind: [measured(setting, name, options, kind, seed) for seed in range(seeds)] for kind in kinds}
+        row: dict[str, object] = {"setting": setting, "learner": ", ".join([name, *options.values()])}
+        row |= {kind: round(float(np.mean([regret for regret, _ in pairs])), 1) for kind, pairs in found.items()}
+        row["milliseconds"] = round(float(np.median([time for pairs in found.values() for _, time in pairs])), 2)
+        row["proved"] = proved(setting, name, options)
+        rows.append(row)
+        print(" | ".join(map(str, row.values())), flush=True)
     return rows
+
+
+def markdown(table: pd.DataFrame) -> str:
+    """The settings that are on the page; what is proved stands there in words."""
+    lines = [f"| learner | drawn losses | losses that change {CHANGES} times |", "|---|--:|--:|"]
+    for setting in SHOWN:
+        lines.append(f"| *{setting}* | | |")
+        for row in table[table["setting"] == setting].itertuples():
+            name, *options = row.learner.split(", ")
+            told = "".join(f", `{option}`" for option in options)
+            lines.append(f"| `{name}`{told} | {row.stochastic:.0f} | {row.switching:.0f} |")
+    return "\n".join(lines)
+
+
+def draw(table: pd.DataFrame) -> Figure:
+    """Settings from top to bottom, learners by measured regret; filled where a bound is proved with its constants."""
+    rows = table.iloc[::-1].reset_index(drop=True)
+    figure = Figure(figsize=(7.2, 0.19 * len(rows) + 1.0), layout="constrained")
+    ax = figure.subplots()
+    whole = ~rows["proved"].str.contains("order only|^none$|drawn", regex=True)
+    for colour, kind, label in zip(
+        COLOURS, LOSSES, ("drawn losses", f"losses that change {CHANGES} times"), strict=False
+    ):
+        for known, fill in ((True, colour), (False, "white")):
+            chosen = rows[(whole == known) & rows[kind].notna()]
+            note = f"{label}; " + ("bound with constants" if known else "order of a bound, or none")
+            ax.plot(np.maximum(chosen[kind], 1.0), chosen.index, "o", color=colour, markerfacecolor=fill, markersize=5,
+                    label=note)  # fmt: skip
+    ax.set_yticks(rows.index, rows["learner"], fontsize=7)
+    ends = np.flatnonzero(rows["setting"].to_numpy()[1:] != rows["setting"].to_numpy()[:-1]) + 0.5
+    for end in ends:
+        ax.axhline(end, color="0.8", linewidth=0.8)
+    for start, end in itertools.pairwise([-0.5, *ends, len(rows) - 0.5]):
+        name = rows["setting"][int(np.ceil(start))]
+        ax.text(1.01, (start + end) / 2, name, transform=ax.get_yaxis_transform(), va="center", fontsize=7)
+    ax.set_xscale("log")
+    ax.set_ylim(-0.5, len(rows) - 0.5)
+    ax.set_xlabel(f"regret after {EPISODES:,} episodes (at least 1; linear MDPs: on a world of their own)")
+    tidy(ax)
+    legend_below(figure, ax)
+    return figure
 
 
 def main() -> None:
@@ -101,16 +177,13 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--write", action="store_true")
     told = parser.parse_args()
-    kinds = "drawn losses", f"losses that change {CHANGES} times"
-    rows = [f"| learner | {kinds[0]} | {kinds[1]} | ms | proved |", "|---|--:|--:|--:|---|"]
-    print(*rows, sep="\n")
-    for setting in told.settings or SETTINGS:
-        found = rows_of(setting, told.seeds)
-        rows += [row.rsplit("|", 3)[0] + "|" for row in found] if setting in SHOWN else []
-    rows[:2] = [f"| learner | {kinds[0]} | {kinds[1]} |", "|---|--:|--:|"]  # the page says what is proved
+    found = pd.DataFrame([row for setting in told.settings or SETTINGS for row in results_of(setting, told.seeds)])
     if told.write:
-        text = BLOCK.sub(lambda found: found[1] + "\n" + "\n".join(rows) + "\n" + found[2], PAGE.read_text("utf-8"))
+        found.to_csv(TABLE, index=False, lineterminator="\n")
+        table = pd.read_csv(TABLE, keep_default_na=False, na_values=[""])
+        text = BLOCK.sub(lambda part: part[1] + "\n" + markdown(table) + "\n" + part[2], PAGE.read_text("utf-8"))
         PAGE.write_text(text, "utf-8")
+        FIGURE.write_bytes(svg(draw(table)))
 
 
 if __name__ == "__main__":
