@@ -25,6 +25,7 @@ from advmdp.registry import learners
 from advmdp.solvers import upper_occupancy
 from advmdp.testing import check_learner
 from tests.learners.test_overlap import trajectories
+from tests.strategies import suited
 
 NAME = "dilated-bonus-total"
 TINY = make_world("random-mixture", layer_sizes=(1, 2, 3, 1), n_actions=2, dim=2, seed=1)
@@ -37,7 +38,7 @@ def test_it_conforms():
 @pytest.mark.parametrize("name", sorted({"portfolio", "planner", *learners.names()} - {NAME}))
 def test_all_others_refuse_a_total_and_say_what_they_need(name):
     options = {"losses": make_adversary("fixed", TINY, 5)} if name == "hindsight" else {}
-    learner = make_learner(name, TINY, 5, **options)
+    learner = make_learner(name, suited(name, TINY), 5, **options)
     with pytest.raises(
         InvalidEpisodeError, match=rf"learner '{name}' cannot use total of an episode: it learns from the"
     ):

@@ -38,34 +38,14 @@ class DilatedBonus(CountingPolicyOptimisation):
     status = "every update against plain numpy that lists vertices; constants recalled, and consistent"
 
     def _tuned(self) -> tuple[float, float]:
-        counted, H = self._layers.counted, self._layers.horizon
-        eta = constants.dilated_bonus(counted.states, counted.actions, H, self.episodes)
-        return eta, 2.0 * (eta if self.options.eta is None else self.options.eta) * H
+        return tuned(self)
 
     def _values(self, state: PolicyState, episode: CheckedEpisode) -> FloatArray:
-        layers, policy, gamma = self._layers, self._layers.split(state.policy), self.exploration
-        horizon = layers.horizon
-        assert state.set is not None
-        upper = [u[:, None] * pi for u, pi in zip(upper_occupancy(state.set, policy), policy, strict=True)]
-        lower = [v[:, None] * pi for v, pi in zip(lower_occupancy(state.set, policy), policy, strict=True)]
-
-        charged = self._charged(episode) / (layers.flatten(upper)[episode.pairs] + gamma)
-        values = episode.scatter(charged, layers.n_pairs)
-
-        bonus = []
-        for pi, u, v in zip(policy, upper, lower, strict=True):
-            local = (pi * horizon * (3.0 * gamma + u - v) / (u + gamma)).sum(axis=1, keepdims=True)
-            bonus.append(np.broadcast_to(local, pi.shape))
-        dilated = extreme_values(state.set, policy, bonus, maximise=True, dilation=1.0 + 1.0 / horizon)
-        return values - layers.flatten(dilated)
-
-    def _charged(self, episode: CheckedEpisode) -> FloatArray:
-        """L, what each visited pair is charged, ``(H,)``: the losses that follow."""
-        return episode.losses[::-1].cumsum()[::-1]
+        return dilated_values(self, state, episode, episode.losses[::-1].cumsum()[::-1])
 
 
 @register_learner("dilated-bonus-total")
-class DilatedBonusTotal(DilatedBonus):
+class DilatedBonusTotal(CountingPolicyOptimisation):
     """The same where only the total loss of an episode is seen: it takes the place of all L_h.
 
     Given that a state is visited, what was lost before does not depend on the action that is taken in it.  So the total
@@ -84,6 +64,35 @@ class DilatedBonusTotal(DilatedBonus):
     feedback = "total"
     status = "every update against plain numpy, estimates by enumeration; constants not read in the source"
 
-    def _charged(self, episode: CheckedEpisode) -> FloatArray:
+    def _tuned(self) -> tuple[float, float]:
+        return tuned(self)
+
+    def _values(self, state: PolicyState, episode: CheckedEpisode) -> FloatArray:
         total = float(episode.losses.sum()) if episode.total is None else episode.total
-        return np.full(self._layers.horizon, total)
+        return dilated_values(self, state, episode, np.full(self._layers.horizon, total))
+
+
+def tuned(learner: CountingPolicyOptimisation) -> tuple[float, float]:
+    """eta, and gamma for the eta in force."""
+    counted, H = learner._layers.counted, learner._layers.horizon
+    eta = constants.dilated_bonus(counted.states, counted.actions, H, learner.episodes)
+    return eta, 2.0 * (eta if learner.options.eta is None else learner.options.eta) * H
+
+
+def dilated_values(
+    learner: CountingPolicyOptimisation, state: PolicyState, episode: CheckedEpisode, charged: FloatArray
+) -> FloatArray:
+    """Qhat - B, flat, where each visited pair is charged so much, ``(H,)``."""
+    layers, gamma = learner._layers, learner.exploration
+    policy, horizon = layers.split(state.policy), layers.horizon
+    assert state.set is not None
+    upper = [u[:, None] * pi for u, pi in zip(upper_occupancy(state.set, policy), policy, strict=True)]
+    lower = [v[:, None] * pi for v, pi in zip(lower_occupancy(state.set, policy), policy, strict=True)]
+    values = episode.scatter(charged / (layers.flatten(upper)[episode.pairs] + gamma), layers.n_pairs)
+
+    bonus = []
+    for pi, u, v in zip(policy, upper, lower, strict=True):
+        local = (pi * horizon * (3.0 * gamma + u - v) / (u + gamma)).sum(axis=1, keepdims=True)
+        bonus.append(np.broadcast_to(local, pi.shape))
+    dilated = extreme_values(state.set, policy, bonus, maximise=True, dilation=1.0 + 1.0 / horizon)
+    return values - layers.flatten(dilated)
