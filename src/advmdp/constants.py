@@ -6,7 +6,7 @@ the terminal one included; A actions, H of them in an episode, K episodes, zeta 
 
 from __future__ import annotations
 
-from math import log, sqrt
+from math import ceil, log, sqrt
 
 
 def theorem_1(S: int, A: float, H: int, K: float, zeta: float) -> float:
@@ -131,3 +131,48 @@ def exp3(n: int, H: int, K: float) -> float:
 def hedge(n: int, S: int, A: float, H: int, K: float) -> float:
     """epsilon = sqrt(2 log n / (H S A K)): Hedge over n learners that share importance-weighted losses."""
     return sqrt(2.0 * log(n) / (H * S * A * K))
+
+
+def full_hedge(n: int, H: int, K: float) -> float:
+    """epsilon = sqrt(8 log n / K) / H: Hedge over n learners whose losses lie in [0, H]."""
+    return sqrt(8.0 * log(n) / K) / H
+
+
+def vls_o_reps(S: int, A: float, H: int, K: float) -> float:
+    """eta = sqrt(8 log(S A / H) / K): all losses seen, the range of those of a layer at most 1 (Hoeffding's lemma)."""
+    return sqrt(8.0 * log(S * A / H) / K)
+
+
+def vls_o_reps_conditional(A: float, H: int, K: float) -> float:
+    """eta = sqrt(8 log A / (H K)): the same with conditional entropy, the range of the loss of an episode at most H."""
+    return sqrt(8.0 * log(max(A, 2)) / (H * K))
+
+
+def changing_divergence(S: int, A: float, H: int, K: float, path: float) -> float:
+    """Lambda(P) = (1 + 1{P > 0}) H log(S A / H) + H + (P / 2) log(S A (K + 1)): docs/learners/full-information.md.
+
+    What mirror descent with a share 1 / (K + 1) of the uniform measure pays, times eta, for a comparator with path
+    length P = sum_k |q*_k - q*_{k-1}|_1.
+    """
+    return (1.0 + (path > 0.0)) * H * log(S * A / H) + H + 0.5 * path * log(S * A * (K + 1.0))
+
+
+def changing_steps(S: int, A: float, H: int, K: float, ratio: float) -> tuple[float, ...]:
+    """eta_i = ratio^i eta_0 from sqrt(8 Lambda(0) / (H K)) to at least sqrt(8 Lambda(2 H K) / (H K))."""
+    first, last = (sqrt(8.0 * changing_divergence(S, A, H, K, path) / (H * K)) for path in (0.0, 2.0 * H * K))
+    return tuple(first * ratio**i for i in range(1 + ceil(log(last / first) / log(ratio))))
+
+
+def squared_ranges(H: int) -> float:
+    """sum_h (H - h)^2: of action values."""
+    return H * (H + 1.0) * (2.0 * H + 1.0) / 6.0
+
+
+def changing_weights(A: float, H: int, K: float, path: float) -> float:
+    """H log A + H + (P / 2) log(A (K + 1)): Lambda(P) of exponential weights in every state."""
+    return H * log(A) + H + 0.5 * path * log(A * (K + 1.0))
+
+
+def powers_dynamic(A: float, H: int, K: float, path: float) -> float:
+    """eta = sqrt(8 Lambda(P) / (K sum_h (H - h)^2))."""
+    return sqrt(8.0 * changing_weights(A, H, K, path) / (K * squared_ranges(H)))

@@ -211,7 +211,8 @@ def test_blocks_begin_again_and_forget_the_last_loss():
 
 
 def test_a_bank_is_the_weighted_average_of_its_steps():
-    step = Bank(MODEL, (0.1, 1.0), epsilon=0.5, mu=1e-6)
+    parts = MirrorDescent(MODEL, lambda k: 0.1), MirrorDescent(MODEL, lambda k: 1.0)
+    step = Bank(LAYERS, parts, epsilon=0.5, mu=1e-6)
     first = step.start()
     second = step.advance(first, everything(), LOSS, 0)
     weights = np.exp(second.log_weights)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import sqrt
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from advmdp.confidence import radii
-from advmdp.confidence.estimators import RidgeEstimate, ValueTargets
-from advmdp.confidence.values import Targets, largest_feature
+from advmdp import constants
 from advmdp.episodes import CheckedEpisode
-from advmdp.layered import FloatArray
+from advmdp.layered import FloatArray, logarithm
 from advmdp.learners.oppo import Oppo
-from advmdp.learners.options import ValueStepOptions
+from advmdp.learners.options import ValueStepOptions, number, require
+from advmdp.learners.parts.moments import WeightedValues
 from advmdp.learners.policy_optimisation import PolicyState
 from advmdp.registry import register_learner
 
@@ -26,25 +24,12 @@ class PowersOptions(ValueStepOptions):
     lam: float | None = None
 
 
-class TwoTargets(NamedTuple):
-    """The weighted regression of V, and that of V^2."""
-
-    sums: ValueTargets
-    estimate: RidgeEstimate
-    squares: Targets
-
-
 @register_learner("powers")
 class Powers(Oppo):
     """Full information, unknown transition: OPPO, each step of whose regression is weighted by its variance.
 
-    Steps 1 and 3 are OPPO's, with the radius betahat.  In step 2, at each visited pair, with thetahat, Gramhat from the
-    weighted regression of V_k and thetatilde, Gramtilde from one of V_k^2, all from earlier episodes:
-
-    1. variance = clip(<phi_{V^2}, thetatilde>, 0, H^2) - clip(<phi_V, thetahat>, 0, H)^2;
-    2. error = min(H^2, betatilde |phi_{V^2}|_{Gramtilde^-1}) + min(H^2, 2 H betacheck |phi_V|_{Gramhat^-1});
-    3. sigma^2 = max(H^2 / d, variance + error);
-    4. Gramhat += phi_V phi_V' / sigma^2, bhat += phi_V V_k(s') / sigma^2; the same for V_k^2 without weights.
+    Steps 1 and 3 are OPPO's, with the radius betahat.  Step 2 is
+    :class:`advmdp.learners.parts.moments.WeightedValues`.
 
     Parameters
     ----------
@@ -63,49 +48,79 @@ class Powers(Oppo):
 
     def _compose(self) -> None:
         super()._compose()
-        self._largest_feature = largest_feature(self._problem)
+        self._regression = WeightedValues(self._problem, self.regularisation, self.options.zeta)
 
     def _begin(self) -> PolicyState:
-        empty = self._targets.empty()
-        return super()._begin()._replace(data=TwoTargets(empty.sums, empty.estimate, empty))
-
-    def _bernstein(self, k: int, deviation: float, largest: float, length: float) -> float:
-        """A radius of Zhou, Gu and Szepesvari (2021), for regressors of length at most ``length`` max |phi_V|."""
-        model = self._problem
-        return radii.self_normalised_bernstein(
-            k + 1, model.horizon, model.dim, self.regularisation, self.options.zeta, model.bound,
-            deviation=deviation, largest=largest, length=length * self._largest_feature,
-        )  # fmt: skip
+        return super()._begin()._replace(data=self._regression.empty())
 
     def _beta(self, state: PolicyState) -> FloatArray:
-        """betahat: after division by sigma >= H / sqrt(d), variance at most 1, noise and length at most sqrt(d)."""
-        root = sqrt(self._problem.dim)
-        return np.full(self._layers.horizon - 1, self.options.radius_scale * self._bernstein(state.k, 1.0, root, root))
+        """betahat."""
+        return self.options.radius_scale * np.array(self._regression.radii(state.k))
 
     def _counted(self, state: PolicyState, episode: CheckedEpisode, values: FloatArray) -> PolicyState:
-        dim, horizon, k = self._problem.dim, self._layers.horizon, state.k
-        root, square = sqrt(dim), float(horizon**2)
-        betacheck = self._bernstein(k, root, root, root)  # no variance known: d in place of 1
-        betatilde = self._bernstein(k, square, square, square)
-
-        phi, targets = self._targets.targets(episode.states, episode.actions, state.policy, values)
-        phi_square, square_targets = self._targets.targets(
-            episode.states, episode.actions, state.policy, values, power=2
-        )
-        mean, width = state.data.estimate.predict(phi)
-        mean_square, width_square = state.data.squares.estimate.predict(phi_square)
-
-        variance = mean_square.clip(0.0, square) - mean.clip(0.0, horizon) ** 2
-        error = np.minimum(square, betatilde * width_square) + np.minimum(square, 2.0 * horizon * betacheck * width)
-        weights = 1.0 / np.maximum(square / dim, variance + error)
-        weighted = self._targets.add(state.data, phi, targets, weights)
-        squares = self._targets.add(state.data.squares, phi_square, square_targets)
-        return state._replace(data=TwoTargets(weighted.sums, weighted.estimate, squares))
+        data = self._regression.with_values(state.data, episode.states, episode.actions, state.policy, values)
+        return state._replace(data=data)
 
     def _tree(self, state: PolicyState) -> dict[str, Any]:
         return {**super()._tree(state), "square_sums": state.data.squares.sums.tree()}
 
     def _restore(self, tree: dict[str, Any], policy: FloatArray) -> PolicyState:
         state = super()._restore(tree, policy)
-        sums, estimate = state.data
-        return state._replace(data=TwoTargets(sums, estimate, self._targets.restore(tree["square_sums"])))
+        return state._replace(data=self._regression.restore({**tree, "episodes": state.k}))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PowersDynamicOptions(PowersOptions):
+    """``path_length`` of the comparator."""
+
+    path_length: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        valid = self.path_length is None or self.path_length == 0.0 or number(self.path_length, 0.0)
+        require(valid, "path_length", self.path_length, "a number >= 0, or None")
+
+
+@register_learner("powers-dynamic")
+class PowersDynamic(Powers):
+    """POWERS whose policies are mixed with the uniform one, for comparators that change (Li, Zhao and Zhou, 2023).
+
+    pi_{k+1}(a | s) = (1 - mu) pi'(a | s) + mu / A with pi' proportional to pi_k(a | s) exp(-eta Q_k(s, a)), and
+    mu = 1 / (K + 1): an action that was bad for long is at most log(A / mu) away from being good.
+
+    Parameters
+    ----------
+    path_length
+        P, what the path length sum_k |q*_k - q*_{k-1}|_1 of the comparator is thought to be; by default 2 H, one change
+        of everything.
+    eta
+        Step size; by default the best for P, sqrt(8 Lambda / (K sum_h (H - h)^2)) with
+        Lambda = H log A + H + (P / 2) log(A (K + 1)).
+    lam, radius_scale, zeta
+        As in ``powers``.
+    """
+
+    name = "powers-dynamic"
+    status = (
+        "every update against plain numpy from the full history; bound on dynamic regret derived; radii as of powers, "
+        "constants not read in the source"
+    )
+
+    Options = PowersDynamicOptions
+    options: PowersDynamicOptions
+
+    def _compose(self) -> None:
+        super()._compose()
+        H, o = self._layers.horizon, self.options
+        #: P in force.
+        self.path_in_force = 2.0 * H if o.path_length is None else float(o.path_length)
+        #: mu.
+        self.share = 1.0 / (self.episodes + 1.0)
+        if o.eta is None:
+            A = self._layers.counted.most_actions
+            self.step_size = constants.powers_dynamic(A, H, self.episodes, self.path_in_force)
+
+    def _improved(self, state: PolicyState, values: FloatArray) -> PolicyState:
+        new = super()._improved(state, values)
+        policy = (1.0 - self.share) * new.policy + self.share * self._layers.uniform_policy
+        return new._replace(policy=policy, log_weights=logarithm(policy))

@@ -192,7 +192,7 @@ class RepsLearner(Learner):
         estimate = self._losses(state, episode, state.k)
         if self.known_part is not None:
             estimate = estimate + self.known_part.table
-        data = self._estimator.add(state.data, episode.states, episode.actions)
+        data = self._counted(state, episode)
         new = self._renewed(state, data)
         chosen_from = state.set if self._step.over_played_set else new.set
         predictions, expected, surprise, hints = state.predictions, self._expected(state.predictions), estimate, {}
@@ -213,6 +213,9 @@ class RepsLearner(Learner):
         if self.known_part is None:
             return None if predictions is None else predictions.table
         return self.known_part.table if predictions is None else self.known_part.table + predictions.table
+    def _counted(self, state: RepsState, episode: CheckedEpisode) -> Any:
+        """The estimator's data with the transitions of the episode."""
+        return self._estimator.add(state.data, episode.states, episode.actions)
 
     def _renewed(self, state: RepsState, data: Any) -> RepsState:
         """With the set of these data, if they changed it."""

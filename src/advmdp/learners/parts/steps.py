@@ -480,36 +480,32 @@ class BankDescent(NamedTuple):
 
 @dataclass(frozen=True)
 class Bank(OccupancyStep):
-    """Hedge over mirror descents q^i with step sizes eta_i; the played q is their weighted average.
+    """Hedge over mirror descents q^i with step sizes eta_i, the ``parts``; the played q is their weighted average.
 
     1. w_i is multiplied by exp(-epsilon <q^i_k, lhat_k>);
     2. q^i_{k+1} = argmin over q in Delta(P_{k+1}) of eta_i <q, lhat_k> + D(q || (1 - mu) q^i_k + mu uniform);
     3. q_{k+1} = sum_i w_i q^i_{k+1}, an element of the convex set Delta(P_{k+1}).
     """
 
-    problem: TabularModel
-    etas: tuple[float, ...]
+    layers: Layers
+    parts: tuple[MirrorDescent | KnownDescent, ...]
     epsilon: float
     mu: float
-    first_policy: FloatArray | None = None
-
-    def _bases(self) -> list[MirrorDescent]:
-        return [MirrorDescent(self.problem, lambda k, eta=eta: eta, "pairs", self.first_policy) for eta in self.etas]  # type: ignore[misc]
 
     def start(self) -> BankDescent:
         """Equal weights, all at q_1."""
-        base = tuple(part.start() for part in self._bases())
+        base = tuple(part.start() for part in self.parts)
         count = len(base)
         return BankDescent(base[0].log_q, base[0].policy, base, np.full(count, -log(count)))
 
     def advance(self, state: BankDescent, confidence_set: ConfidenceSet, estimate: FloatArray, k: int) -> BankDescent:
         """From q_k to q_{k+1}."""
-        uniform, seen = uniform_log_q(self.problem.layers), np.flatnonzero(estimate)
+        uniform, seen = uniform_log_q(self.layers), np.flatnonzero(estimate)
         losses = np.array([np.exp(base.log_q[seen]) @ estimate[seen] for base in state.base])
         log_weights = state.log_weights - self.epsilon * losses
         log_weights = log_weights - np.logaddexp.reduce(log_weights)
         bases = []
-        for part, base in zip(self._bases(), state.base, strict=True):
+        for part, base in zip(self.parts, state.base, strict=True):
             with np.errstate(divide="ignore"):
                 prior = np.logaddexp(np.log1p(-self.mu) + base.log_q, log(self.mu) + uniform)
             bases.append(part.advance(base._replace(log_q=prior), confidence_set, estimate, k))
@@ -517,27 +513,27 @@ class Bank(OccupancyStep):
 
     def project(self, state: BankDescent, confidence_set: ConfidenceSet) -> BankDescent:
         """Each base by itself; the weights stay."""
-        bases = zip(self._bases(), state.base, strict=True)
+        bases = zip(self.parts, state.base, strict=True)
         return self._averaged(tuple(part.project(base, confidence_set) for part, base in bases), state.log_weights)
 
     def _averaged(self, bases: tuple[Descent, ...], log_weights: FloatArray) -> BankDescent:
         log_q = np.logaddexp.reduce([w + base.log_q for w, base in zip(log_weights, bases, strict=True)])
-        return BankDescent(log_q, policy_of(log_q, self.problem.layers), bases, log_weights)
+        return BankDescent(log_q, policy_of(log_q, self.layers), bases, log_weights)
 
     def tree(self, state: BankDescent) -> dict[str, Any]:
         """For a checkpoint."""
-        parts = zip(self._bases(), state.base, strict=True)
+        parts = zip(self.parts, state.base, strict=True)
         return {"log_weights": state.log_weights, "base": [part.tree(base) for part, base in parts]}
 
     def restore(self, tree: dict[str, Any]) -> BankDescent:
         """The inverse of :meth:`tree`, or ValueError."""
-        count = len(self.etas)
+        count = len(self.parts)
         log_weights = np.array(float_array(tree["log_weights"], "log_weights", ValueError))
         if log_weights.shape != (count,) or not abs(np.exp(log_weights).sum() - 1.0) <= 1e-9:
             raise ValueError(f"log_weights are not those of {count} weights that sum to 1")
         if len(tree["base"]) != count:
             raise ValueError(f"there should be {count} base learners")
-        bases = tuple(part.restore(base) for part, base in zip(self._bases(), tree["base"], strict=True))
+        bases = tuple(part.restore(base) for part, base in zip(self.parts, tree["base"], strict=True))
         return self._averaged(bases, log_weights)
 
 
