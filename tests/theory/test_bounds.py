@@ -31,6 +31,11 @@ EXPLICIT = [
     "uob_reps_linear",
     "lazy_fpl",
     "tsallis_reps",
+    "vls_o_reps",
+    "vls_o_reps_conditional",
+    "do_reps",
+    "occupancy_ensemble",
+    "powers_dynamic",
     "vlsuob_reps_tight_conditional",
     "vlsuob_reps_tight_shared",
     "portfolio",
@@ -121,6 +126,38 @@ def test_value_targeted_bounds_by_hand():
     optimism = 2 * 2 * sqrt(3) * H * beta * sqrt(2 * K * d * l1)
     by_hand = {"WEIGHTS": weights, "OPTIMISM": optimism, "UNVISITED": unvisited}
     assert dict(bounds.powers(S, A, H, K, d, zeta, B).terms) == pytest.approx(by_hand, rel=1e-12)
+
+
+def test_full_information_by_hand():
+    """docs/learners/full-information.md written out a second time."""
+    S, A, H, K, d, zeta, B = 10, 2, 3, 400, 2, 0.1, 1.5
+    growth = d * log(1 + K * S / d)
+    beta = B + sqrt(log(2 / zeta) + growth / 2)
+    error = H / 2 * (2 * (2 * beta * sqrt(2 * H * S * K * growth) + 4) + 16 * log(H / zeta))
+    by_hand = {"REGRET": H * sqrt(K * log(S * A / H) / 2), "ERROR": error}
+    assert dict(bounds.vls_o_reps(S, A, H, K, d, zeta, B).terms) == pytest.approx(by_hand, rel=1e-12)
+    by_hand["REGRET"] = H * sqrt(H * K * log(A) / 2)
+    assert dict(bounds.vls_o_reps_conditional(S, A, H, K, d, zeta, B).terms) == pytest.approx(by_hand, rel=1e-12)
+
+    L = H * log(S * A / H)
+    for path in (0.0, 25.0):
+        divergence = (2 * L if path else L) + H + path / 2 * log(S * A * (K + 1))
+        reach = sqrt((2 * L + H + H * K * log(S * A * (K + 1))) / (L + H))
+        for function, ratio in ((bounds.do_reps, 2), (bounds.occupancy_ensemble, 4)):
+            terms = dict(function(S, A, H, K, d, zeta, B, path_length=path).terms)
+            count = 1 + np.ceil(log(reach) / log(ratio))
+            assert terms["STEPS"] == pytest.approx((sqrt(ratio) + 1 / sqrt(ratio)) * sqrt(divergence * H * K / 8))
+            assert terms["HEDGE"] == pytest.approx(H * sqrt(K * log(count) / 2))
+        told = H * log(A) + H + 3 * log(A * (K + 1))
+        own = H * log(A) + H + path / 2 * log(A * (K + 1))
+        eta = sqrt(8 * told / (K * 14))
+        terms = dict(bounds.powers_dynamic(S, A, H, K, d, zeta, B, path_length=path).terms)
+        assert terms["WEIGHTS"] == pytest.approx(own / eta + eta / 8 * K * 14, rel=1e-12)
+        powers = dict(bounds.powers(S, A, H, K, d, zeta, B).terms)
+        for name in ("OPTIMISM", "UNVISITED"):
+            assert terms[name] == powers[name]
+            assert dict(bounds.occupancy_ensemble(S, A, H, K, d, zeta, B).terms)[name] == powers[name]
+    assert not bounds.hf_o2ps(S, A, H, K, d).explicit
 
 
 def test_one_action_leaves_nothing_to_weigh():
@@ -255,7 +292,8 @@ def test_smallest():
     assert bounds.smallest(**SIZES).name == "uob-reps"
     assert bounds.smallest(**SIZES, explicit=True).name == "vlsuob-reps-tight"
     deep = {**SIZES, "S": 40, "H": 12}
-    assert bounds.smallest(**deep, feedback="full", transition="known", explicit=True).name == "o-reps"
+    assert bounds.smallest(**deep, feedback="full", transition="known", explicit=True).name == "do-reps"
+    assert bounds.do_reps(**deep).value < bounds.o_reps(**deep).value  # Hoeffding's lemma, against its source's 2
     shallow = {**SIZES, "S": 40, "H": 2}
     assert bounds.smallest(**shallow, feedback="full", transition="known", explicit=True).name == "mdp-e"
     # The bound of ucrl-vtr is smaller than that of oppo where the losses are stochastic, and none elsewhere.

@@ -668,7 +668,7 @@ def exponential_weights(A: int, H: int, K: float, eta: float) -> float:
     """
     if A == 1:
         return 0.0
-    return H * log(A) / eta + 0.125 * eta * K * H * (H + 1.0) * (2.0 * H + 1.0) / 6.0
+    return H * log(A) / eta + 0.125 * eta * K * constants.squared_ranges(H)
 
 
 def unvisited_optimism(H: int, K: float, zeta: float) -> float:
@@ -734,19 +734,24 @@ def powers(S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B: floa
     uses the law of total variance.
     """
     _check_sizes(S, A, H, K, d, zeta, B)
+    weights = ("WEIGHTS", exponential_weights(A, H, K, constants.oppo(A, H, K)))
+    terms = (weights, *_weighted_values(S, H, K, d, zeta, B))
+    source = "He, Zhou, Gu 2022"
+    return _full_information("powers", terms, d * H**1.5 * sqrt(K), "d H^(3/2) sqrt(K)", source, 4.0 * zeta)
+
+
+def _weighted_values(S: int, H: int, K: float, d: int, zeta: float, B: float) -> tuple[tuple[str, float], ...]:
+    """What optimism costs with the regression of POWERS."""
     regularisation, longest = B**-2, float(S - H)
     root = sqrt(d)
     radius = radii.self_normalised_bernstein(
         int(K), H, d, regularisation, zeta, B, deviation=1.0, largest=root, length=root * longest
     )
     information = d * log(1.0 + K * longest**2 / regularisation)
-    terms = (
-        ("WEIGHTS", exponential_weights(A, H, K, constants.oppo(A, H, K))),
+    return (
         ("OPTIMISM", sum(visited_optimism(sqrt(3.0) * H * radius, m, information, K) for m in range(1, H))),
         ("UNVISITED", unvisited_optimism(H, K, zeta)),
     )
-    source = "He, Zhou, Gu 2022"
-    return _full_information("powers", terms, d * H**1.5 * sqrt(K), "d H^(3/2) sqrt(K)", source, 4.0 * zeta)
 
 
 def ucrl_vtr(
@@ -762,6 +767,102 @@ def ucrl_vtr(
     )
     order, source = d * H**2 * sqrt(K), "Ayoub, Jia, Szepesvari, Wang, Yang 2020"
     return _full_information("ucrl-vtr", terms, order, "d H^2 sqrt(K)", source, 5.0 * zeta, "stochastic")
+
+
+# ------------------------------------------- full information, occupancy measures, comparators that change
+
+FULL_PAGE = "docs/learners/full-information.md"
+
+
+def ranged_descent(initial: float, eta: float, K: float, ranges: float) -> float:
+    """initial / eta + (eta / 8) K ranges: mirror descent on losses whose squared ranges add up to ``ranges``.
+
+    By Hoeffding's lemma: H with the entropy of pairs, layer by layer; H^2 with conditional entropy, over episodes.
+    """
+    return initial / eta + 0.125 * eta * K * ranges
+
+
+def vls_o_reps(
+    S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B: float = 1.0, *, conditional: bool = False
+) -> Bound:
+    """REGRET, H sqrt(K log(S A / H) / 2), and the ERROR of ``vlsuob-reps-tight``; holds with probability 1 - 2 zeta."""
+    _check_sizes(S, A, H, K, d, zeta, B)
+    information = d * log(1.0 + K * S / d)
+    largest = radii.joint(information, _regressed(H), d, 1.0, zeta, B)
+    width = expected_width(visited_width_all_states(largest, information, S, H, K), H, zeta, layers=H - 1)
+    if conditional:
+        eta = constants.vls_o_reps_conditional(A, H, K)
+        regret = ranged_descent(H * log(max(A, 2)), eta, K, H * H)
+    else:
+        regret = ranged_descent(H * log(S * A / H), constants.vls_o_reps(S, A, H, K), K, H)
+    terms = (("REGRET", regret), ("ERROR", error(width, H)))
+    name = "vls-o-reps, conditional" if conditional else "vls-o-reps"
+    order, formula = d * sqrt(H**3 * S * K), "d sqrt(H^3 S K)"
+    return _sum_of(name, terms, order, formula, FULL_PAGE, 2.0 * zeta, "full")
+
+
+def vls_o_reps_conditional(S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B: float = 1.0) -> Bound:
+    """The same with conditional entropy, whose REGRET is H sqrt(H K log(A) / 2)."""
+    return vls_o_reps(S, A, H, K, d, zeta, B, conditional=True)
+
+
+def changing_comparator(S: int, A: int, H: int, K: float, path: float, ratio: float) -> tuple[tuple[str, float], ...]:
+    """Hedge over mirror descents with shares, against any q*_1, ..., q*_K with sum_k |q*_k - q*_{k-1}|_1 <= path.
+
+    Some step size is within a factor sqrt(ratio) of the best one, sqrt(8 Lambda / (H K)).
+    """
+    count, worst = len(constants.changing_steps(S, A, H, K, ratio)), sqrt(ratio) + 1.0 / sqrt(ratio)
+    divergence = constants.changing_divergence(S, A, H, K, path)
+    return (
+        ("STEPS", worst * sqrt(0.125 * divergence * H * K)),
+        ("HEDGE", H * sqrt(0.5 * K * log(count))),
+        ("SHARES", float(H)),
+    )
+
+
+def do_reps(
+    S: int, A: int, H: int, K: float, d: int = 1, zeta: float = 0.05, B: float = 1.0, *, path_length: float = 0.0
+) -> Bound:
+    """Always: known transition, full information; against a comparator of a path length, 0 if it never changes."""
+    _check_sizes(S, A, H, K, d, zeta, B)
+    terms = changing_comparator(S, A, H, K, path_length, ratio=2.0)
+    order, formula = sqrt(H * K * (H + path_length)), "sqrt(H K (H + P))"
+    source = f"Zhao, Li, Zhou 2022; constants: {FULL_PAGE}"
+    value = sum(value for _, value in terms)
+    return Bound("do-reps", value, True, order, formula, "full", "known", "tabular", source, holds="1", terms=terms)
+
+
+def occupancy_ensemble(
+    S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B: float = 1.0, *, path_length: float = 0.0
+) -> Bound:
+    """Order d H^(3/2) sqrt(K) + sqrt(H K (H + P)), full information; the value has the OPTIMISM of :func:`powers`."""
+    _check_sizes(S, A, H, K, d, zeta, B)
+    terms = changing_comparator(S, A, H, K, path_length, ratio=4.0) + _weighted_values(S, H, K, d, zeta, B)
+    order = d * H**1.5 * sqrt(K) + sqrt(H * K * (H + path_length))
+    formula, source = "d H^(3/2) sqrt(K) + sqrt(H K (H + P))", f"Li, Zhao, Zhou 2024 (NeurIPS); constants: {FULL_PAGE}"
+    return _sum_of("occupancy-ensemble", terms, order, formula, source, 4.0 * zeta, "full")
+
+
+def powers_dynamic(
+    S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B: float = 1.0, *, path_length: float = 0.0,
+    told: float | None = None,
+) -> Bound:  # fmt: skip
+    """Order d H^(3/2) sqrt(K) + sqrt(H^3 K (H + P)), full information; the learner is ``told`` a path length, 2 H."""
+    _check_sizes(S, A, H, K, d, zeta, B)
+    eta = constants.powers_dynamic(A, H, K, 2.0 * H if told is None else told)
+    squares = constants.squared_ranges(H)
+    weights = ranged_descent(constants.changing_weights(A, H, K, path_length), eta, K, squares)
+    order = d * H**1.5 * sqrt(K) + sqrt(H**3 * K * (H + path_length))
+    formula = "d H^(3/2) sqrt(K) + sqrt(H^3 K (H + P))"
+    source, terms = f"Li, Zhao, Zhou 2023; constants: {FULL_PAGE}", _weighted_values(S, H, K, d, zeta, B)
+    return _sum_of("powers-dynamic", (("WEIGHTS", weights), *terms), order, formula, source, 4.0 * zeta, "full")
+
+
+def hf_o2ps(S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B: float = 1.0) -> Bound:
+    """Order H (d + log(S^2 A)) sqrt(K) + H d^2 for losses in [0, 1]; constants not read in the source."""
+    _check_sizes(S, A, H, K, d, zeta, B)
+    order, formula = H * (d + log(S**2 * A)) * sqrt(K) + H * d**2, "H (d + log(S^2 A)) sqrt(K) + H d^2"
+    return _order_only("hf-o2ps", order, formula, "full", "shared mixture", "Ji, Zhao, He, Zhang, Gu 2024")
 
 
 def exp3_policies(S: int, A: int, H: int, K: float, d: int = 1, zeta: float = 0.05, B: float = 1.0) -> Bound:
@@ -910,6 +1011,12 @@ BOUNDS: tuple[BoundFunction, ...] = (
     oppo,
     powers,
     ucrl_vtr,
+    vls_o_reps,
+    vls_o_reps_conditional,
+    occupancy_ensemble,
+    powers_dynamic,
+    hf_o2ps,
+    do_reps,
     o_reps,
     o_reps_bandit,
     mdp_e,
