@@ -8,9 +8,13 @@ pi_k, and what q_k leaves out of the true loss is at most what V_k does: it is s
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import sqrt
 from typing import Any, Literal
 
+import numpy as np
+
 from advmdp import constants
+from advmdp.confidence.estimators import RidgeEstimate
 from advmdp.confidence.regression import MixtureSets, joint_regression
 from advmdp.episodes import CheckedEpisode
 from advmdp.layered import LinearMixtureModel
@@ -33,11 +37,22 @@ class ValueTargetedReps(RepsLearner):
     _observe = Learner._observe  # a transition without losses has no value
 
     def _sets_around(self, regression: WeightedValues | HigherMoments) -> MixtureSets:
-        """|theta - theta_h|_Gram <= beta, theta free per pair, in the simplex where the model has it."""
-        model = self._problem
-        return MixtureSets(
-            model, lambda estimate, k: regression.radii(k - 1), "ellipsoid", model.simplex, self.options.radius_scale
-        )
+        """|theta - theta_h|_Gram <= beta, theta free per pair, in the simplex where the model has it.
+
+        There a radius that covers all mixtures is as good as any larger one, and easier for the solver.
+        """
+        model, scale = self._problem, self.options.radius_scale
+
+        def beta(estimate: RidgeEstimate, k: int) -> list[float]:
+            radii = [scale * radius for radius in regression.radii(k - 1)]
+            if not model.simplex:
+                return radii
+            lengths = np.ones(1) if model.shared and self.shares else np.array(model.scales[:-1])
+            away = lengths[:, None, None] * np.eye(model.dim) - estimate.centres[:, None, :]
+            squares = np.einsum("hji,hik,hjk->hj", away, estimate.grams, away).max(axis=1)
+            return [min(radius, (1.0 + 1e-9) * sqrt(square)) for radius, square in zip(radii, squares, strict=True)]
+
+        return MixtureSets(model, beta, "ellipsoid", model.simplex)
 
     def _counted(self, state: RepsState, episode: CheckedEpisode) -> Any:
         regression = self._estimator

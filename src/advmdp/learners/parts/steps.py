@@ -212,8 +212,10 @@ class MirrorDescent(OccupancyStep, RatedStep):
             if not error.gap <= LARGEST_GAP:
                 raise
             # A certified step is worth its gap, which the learner's certificate counts: no episode is lost to it.
-            looser = 2.0 * error.gap
-            step = mirror_descent_step(confidence_set, None, losses, eta, tolerance=looser, **options)
+            try:
+                step = mirror_descent_step(confidence_set, None, losses, eta, tolerance=2.0 * error.gap, **options)
+            except SolverError:  # it was the residual that missed: stop earlier, where it is still small
+                step = mirror_descent_step(confidence_set, None, losses, eta, tolerance=LARGEST_GAP, **options)
         log_q = step.flat.log_q
         policy = policy_of(log_q, self.problem.layers)
         kernels = step.kernels if self.entropy == "triples" else None
