@@ -53,8 +53,15 @@ GROUPS = {
     "**You see the costs of everything; the dynamics are unknown**": (
         ("full", "unknown"),
         {
+            "vls-o-reps": ("mirror descent, for mixtures of simulators", "bound, proved here"),
+            "occupancy-ensemble": ("several step sizes at once, for costs that change", "bound; radii recalled"),
             "oppo": ("policy optimisation for mixtures of simulators", "bound; constants derived here"),
             "powers": ("the same, weighing what is certain more", RECALLED),
+            "powers-dynamic": ("the same, for costs that change; told how much", "bound; radii recalled"),
+            "hf-o2ps": (
+                "for long episodes; needs some ten million steps to show anything",
+                "order of the bound only; constants not read in the source",
+            ),
             "ucrl-vtr": ("plans greedily; for costs that are drawn, not chosen", "none for costs that are chosen"),
             "uc-o-reps": ("counts transitions", "bound, rederived"),
             "oppo-linear": ("policy optimisation for linear MDPs", "bound; constants derived here"),
@@ -64,6 +71,7 @@ GROUPS = {
         ("full", "known"),
         {
             "o-reps": ("mirror descent over how often each action is taken", "bound, rederived"),
+            "do-reps": ("several step sizes at once, for costs that change", "bound, proved here"),
             "mdp-e": ("exponential weights in every state", "bound, rederived"),
             "lazy-fpl": ("the best policy for perturbed costs, in blocks", "bound; constants derived here"),
             "ftl": ("the best policy so far", "none: fails where costs alternate"),
