@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from advmdp import constants
+from advmdp.confidence.estimators import RidgeEstimate
 from advmdp.episodes import CheckedEpisode
-from advmdp.layered import FloatArray, logarithm
-from advmdp.learners.oppo import Oppo
+from advmdp.layered import FloatArray, LinearMixtureModel, logarithm
 from advmdp.learners.options import ValueStepOptions, number, require
 from advmdp.learners.parts.moments import WeightedValues
-from advmdp.learners.policy_optimisation import PolicyState
+from advmdp.learners.policy_optimisation import PolicyOptimisation, PolicyState
 from advmdp.registry import register_learner
 
 
@@ -25,7 +25,7 @@ class PowersOptions(ValueStepOptions):
 
 
 @register_learner("powers")
-class Powers(Oppo):
+class Powers(PolicyOptimisation):
     """Full information, unknown transition: OPPO, each step of whose regression is weighted by its variance.
 
     Steps 1 and 3 are OPPO's, with the radius betahat.  Step 2 is
@@ -44,25 +44,48 @@ class Powers(Oppo):
     name = "powers"
     status = "every update against plain numpy from the full history; coverage; radii recalled and rederived"
 
+    feedback = "full"
+    needs = LinearMixtureModel
     Options = PowersOptions
+    options: PowersOptions
 
     def _compose(self) -> None:
-        super()._compose()
-        self._regression = WeightedValues(self._problem, self.regularisation, self.options.zeta)
+        o = self.options
+        self.step_size = self._tuned() if o.eta is None else o.eta
+        #: lambda in force.
+        self.regularisation = o.regularisation(self._problem)
+        self._regression = WeightedValues(self._problem, self.regularisation, o.zeta)
+
+    def _tuned(self) -> float:
+        """eta of the theory."""
+        return constants.oppo(self._layers.counted.most_actions, self._layers.horizon, self.episodes)
 
     def _begin(self) -> PolicyState:
         return super()._begin()._replace(data=self._regression.empty())
 
-    def _beta(self, state: PolicyState) -> FloatArray:
-        """betahat."""
-        return self.options.radius_scale * np.array(self._regression.radii(state.k))
+    def _values(self, state: PolicyState, episode: CheckedEpisode) -> FloatArray:
+        assert episode.loss_table is not None  # checked: the feedback is full
+        return self._regression.optimistic(state.data, self.options.radius_scale, episode.loss_table, state.policy)
 
     def _counted(self, state: PolicyState, episode: CheckedEpisode, values: FloatArray) -> PolicyState:
         data = self._regression.with_values(state.data, episode.states, episode.actions, state.policy, values)
         return state._replace(data=data)
 
+    @property
+    def estimate(self) -> RidgeEstimate:
+        """thetahat_h, Gram matrices and their log-determinants, from the episodes so far."""
+        found: RidgeEstimate = self._now.state.data.estimate
+        return found
+
+    @property
+    def radii(self) -> FloatArray:
+        """betahat of layers 0..H-2 in force."""
+        return self.options.radius_scale * np.array(self._regression.radii(self._now.state.k))
+
     def _tree(self, state: PolicyState) -> dict[str, Any]:
-        return {**super()._tree(state), "square_sums": state.data.squares.sums.tree()}
+        sums = self._regression.tree(state.data)
+        del sums["episodes"]  # k
+        return {**super()._tree(state), **sums}
 
     def _restore(self, tree: dict[str, Any], policy: FloatArray) -> PolicyState:
         state = super()._restore(tree, policy)
@@ -109,16 +132,20 @@ class PowersDynamic(Powers):
     Options = PowersDynamicOptions
     options: PowersDynamicOptions
 
-    def _compose(self) -> None:
-        super()._compose()
-        H, o = self._layers.horizon, self.options
-        #: P in force.
-        self.path_in_force = 2.0 * H if o.path_length is None else float(o.path_length)
-        #: mu.
-        self.share = 1.0 / (self.episodes + 1.0)
-        if o.eta is None:
-            A = self._layers.counted.most_actions
-            self.step_size = constants.powers_dynamic(A, H, self.episodes, self.path_in_force)
+    @property
+    def path_in_force(self) -> float:
+        """P."""
+        told = self.options.path_length
+        return 2.0 * self._layers.horizon if told is None else float(told)
+
+    @property
+    def share(self) -> float:
+        """mu."""
+        return 1.0 / (self.episodes + 1.0)
+
+    def _tuned(self) -> float:
+        most_actions, H = self._layers.counted.most_actions, self._layers.horizon
+        return constants.powers_dynamic(most_actions, H, self.episodes, self.path_in_force)
 
     def _improved(self, state: PolicyState, values: FloatArray) -> PolicyState:
         new = super()._improved(state, values)
