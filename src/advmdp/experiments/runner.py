@@ -448,9 +448,8 @@ def proved_bound(learner: Learner, episodes: int, oblivious: bool = True) -> flo
         return own  # worked out for mixtures of kernels only
     counted = problem.layers.counted
     # Weights in every state by themselves are bounded by the most actions of one state, occupancies by all pairs.
-    by_state = conditional or name in (
-        "mdp-e", "oppo", "oppo-linear", "powers", "powers-dynamic", "pomd", "portfolio",
-    )  # fmt: skip
+    weighing = ("mdp-e", "oppo", "oppo-linear", "powers", "powers-dynamic", "pomd", "portfolio")
+    by_state = conditional or name in weighing
     actions = counted.most_actions if by_state else counted.actions
     sizes = (counted.states, actions, problem.horizon, episodes, getattr(problem, "dim", 1))
     # Shared are mixture weights, whose norm is at most one.
