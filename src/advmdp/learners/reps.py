@@ -218,10 +218,6 @@ class RepsLearner(Learner):
         """The estimator's data with the transitions of the episode."""
         return self._estimator.add(state.data, episode.states, episode.actions)
 
-    def _counted(self, state: RepsState, episode: CheckedEpisode) -> Any:
-        """The estimator's data with the transitions of the episode."""
-        return self._estimator.add(state.data, episode.states, episode.actions)
-
     def _renewed(self, state: RepsState, data: Any) -> RepsState:
         """With the set of these data, if they changed it."""
         if data.version == state.data.version:
