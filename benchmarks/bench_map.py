@@ -37,9 +37,10 @@ SETTINGS: dict[str, tuple[str | tuple[str, dict], ...]] = {
         "ucrl-vtr",
     ),
     "unknown, full, tabular": ("uc-o-reps",),
-    "known, full": ("do-reps", "o-reps", "mdp-e", "ftl"),
-    "known, bandit": ("o-reps-bandit",),
+    "known, full": ("do-reps", "o-reps", "mdp-e", "lazy-fpl", "ftl"),
+    "known, bandit": ("tsallis-reps", "o-reps-bandit"),
     "unknown, bandit, linear mixture": ("portfolio", "vlsuob-reps-sharp", "vlsuob-reps-tight", "vlsuob-reps-bank"),
+    "unknown, bandit, tabular": ("uob-reps", "tsallis-reps-optimistic", "bandit-uc-o-reps", "pomd", "dilated-bonus"),
     "nothing learned": ("uniform",),
 }
 COMMON = ("random-mixture", {"layer_sizes": (1, 4, 4, 4, 1), "n_actions": 3, "dim": 3})

@@ -27,8 +27,8 @@ from advmdp.learners.planner import Planner as Planner
 from advmdp.learners.pomd import Pomd as Pomd
 from advmdp.learners.portfolio import Portfolio as Portfolio
 from advmdp.learners.powers import Powers as Powers
-from advmdp.learners.q_reps import QReps as QReps
 from advmdp.learners.powers import PowersDynamic as PowersDynamic
+from advmdp.learners.q_reps import QReps as QReps
 from advmdp.learners.restart import VlsuobRepsRestart as VlsuobRepsRestart
 from advmdp.learners.tsallis_reps import TsallisReps as TsallisReps
 from advmdp.learners.tsallis_reps import TsallisRepsOptimistic as TsallisRepsOptimistic

@@ -213,6 +213,7 @@ class RepsLearner(Learner):
         if self.known_part is None:
             return None if predictions is None else predictions.table
         return self.known_part.table if predictions is None else self.known_part.table + predictions.table
+
     def _counted(self, state: RepsState, episode: CheckedEpisode) -> Any:
         """The estimator's data with the transitions of the episode."""
         return self._estimator.add(state.data, episode.states, episode.actions)
