@@ -444,6 +444,17 @@ def test_policies_mixed_with_uniform_ones_follow_losses_that_switch(seed):
     assert regret_of("powers-dynamic", seed, "switching", 3) < 0.8 * regret_of("powers", seed, "switching", 3)
 
 
+def test_sets_that_learn_have_half_the_regret_where_dynamics_matter():
+    """The grid: with the constants of its source the ensemble never leaves the set of all mixtures."""
+    world, K = make_world("grid", height=3, width=3), 600
+    losses = make_adversary("stochastic", world, K, seed=1)
+    values, states = (
+        run(world, make_learner("occupancy-ensemble", world, K, regression=kind), losses, K, seed=1).regret[-1]
+        for kind in ("values", "states")
+    )
+    assert 0.0 < states < 0.5 * values
+
+
 # -------------------------------------------------------------------------------------------------- solvers
 
 
