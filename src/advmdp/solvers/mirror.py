@@ -11,7 +11,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +25,7 @@ from advmdp.solvers import box, ellipsoid, known, robust
 from advmdp.solvers.centring import place_points
 from advmdp.solvers.conditional import conditional_step
 from advmdp.solvers.layout import make_layout
-from advmdp.solvers.masks import stand_ins
+from advmdp.solvers.masks import StandIns, stand_ins
 from advmdp.solvers.presolve import EMPTY_MARGIN
 from advmdp.solvers.problem import (
     Answer,
@@ -70,28 +70,17 @@ class _Attempt(NamedTuple):
     """One way to run the interior-point method; they are tried in order until one is certified."""
 
     status: str
-    lift: float  # see certificate.start_prices; 0 starts from flow-consistent masses
     careful: bool  # factor the blocks by rotations
-    patient: bool  # short steps along the path instead of a predictor and a corrector
-    limit: int  # iterations; of ellipsoids, 0 means the shortcut (ellipsoid/shortcut.py)
+    limit: int  # iterations
     mu: float  # multiple of the usual first mu
 
 
 # After these, the smoothed dual (`robust`), which is slower and solves nearly all that they leave.
-_CHAIN = (
-    _Attempt("cold", -14.0, False, False, 40, 1.0),
-    _Attempt("careful", -14.0, True, False, 60, 1.0),
-    _Attempt("settled", 0.0, True, False, 80, 1.0),
-    _Attempt("patient", 0.0, True, True, 400, 1.0),
-    _Attempt("patient", -14.0, True, True, 400, 1.0),
-)
-
-# Warm steps over ellipsoids try this first: what it finds is exact or nothing.
-_SHORTCUT = _Attempt("shortcut", 0.0, False, False, 0, 1.0)
+_CHAIN = (_Attempt("cold", False, 40, 1.0), _Attempt("careful", True, 60, 1.0))
 
 
 def _warm_attempt(share: float) -> _Attempt:
-    return _Attempt("warm", -14.0, False, False, 40, WARM_MU * (1.0 - share))
+    return _Attempt("warm", False, 40, WARM_MU * (1.0 - share))
 
 
 @dataclass(frozen=True)
@@ -135,14 +124,18 @@ class MirrorStep:
 
 
 class SolverError(RuntimeError):
-    """A step whose certificate misses the tolerance.  ``gap`` and ``residual`` are those of the best one that was
-    found: infinite only where no attempt came to an occupancy measure of the set at all."""
+    """A step whose certificate misses the tolerance.
 
-    def __init__(self, message: str, gap: float, residual: float, problem: dict[str, Any]) -> None:
+    ``step`` is the best one that was found: an occupancy measure of the set, with the ``gap`` and ``residual`` that are
+    proved of it.  It is None, and they are infinite, only where no attempt came to an occupancy measure of the set.
+    """
+
+    def __init__(self, message: str, gap: float, residual: float, problem: dict[str, Any], step: Any = None) -> None:
         super().__init__(message)
         self.gap = gap
         self.residual = residual
         self.problem = problem
+        self.step = step
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the step that failed as an ``.npz`` file: the set's tables, log q, loss and step size."""
@@ -185,11 +178,16 @@ def mirror_descent_step(
         if found is not None:
             if kernels is not None:
                 kernels = [with_copied_rows(np.asarray(p), a) for p, a in zip(kernels, found.actions, strict=True)]
-            step = mirror_descent_step(
-                confidence_set.with_rows_of(found.actions), None, losses[found.pairs], step_size,
-                log_q=found.spread(every), entropy=entropy, kernels=kernels, warm=warm, tolerance=tolerance,
-            )  # fmt: skip
-            return replace(step, flat=found.merge(step.flat, step.layer_sizes, step.n_actions))
+            try:
+                step = mirror_descent_step(
+                    confidence_set.with_rows_of(found.actions), None, losses[found.pairs], step_size,
+                    log_q=found.spread(every), entropy=entropy, kernels=kernels, warm=warm, tolerance=tolerance,
+                )  # fmt: skip
+            except SolverError as error:
+                if error.step is not None:
+                    error.step = _merged(error.step, found)
+                raise
+            return _merged(step, found)
     if entropy in ("pairs", "triples"):
         confidence_set = confidence_set.dense()
     if isinstance(confidence_set, BoxSet) and confidence_set.kept_states is not None:
@@ -213,20 +211,45 @@ def mirror_descent_step(
             "EllipsoidSet, a BoxSet or KnownKernels, or another entropy"
         )
     problem = flatten(confidence_set, q, log_q, loss, step_size)
-    answer = solve(confidence_set, problem, warm or {}, tolerance)
-    if not _certified((answer.value, answer.gap, answer.residual), tolerance):
-        raise SolverError(
-            f"the mirror step stopped with a duality gap of {answer.gap:.3g} and a residual of "
-            f"{answer.residual:.3g}; {tolerance:.3g} and {LARGEST_RESIDUAL:.3g} were asked for "
-            "(save the step with error.save(path))",
-            answer.gap,
-            answer.residual,
-            reproducer(confidence_set, problem.log_prior, problem.cost, step_size),
-        )
-    return MirrorStep(
+    answer = solve(confidence_set, problem, _checked_warm(warm), tolerance)
+    step = MirrorStep(
         publish(problem, answer), problem.full_sizes, problem.n_actions, answer.value + problem.offset,
         answer.gap, answer.residual, answer.iterations, answer.status, answer.warm,
     )  # fmt: skip
+    reproduced = partial(reproducer, confidence_set, problem.log_prior, problem.cost, step_size)
+    return required("mirror step", step, tolerance, reproduced)
+
+
+def required(name: str, step: MirrorStep, tolerance: float, reproduced: Callable[[], dict[str, Any]]) -> MirrorStep:
+    """The step if its certificate meets the tolerance; otherwise :class:`SolverError`, which carries it."""
+    certificate = (step.value, step.gap, step.residual)
+    if _certified(certificate, tolerance):
+        return step
+    raise SolverError(
+        f"the {name} stopped with a duality gap of {step.gap:.3g} and a residual of {step.residual:.3g} after "
+        f"{step.iterations} iterations; {tolerance:.3g} and {LARGEST_RESIDUAL:.3g} were asked for "
+        "(save the step with error.save(path))",
+        step.gap,
+        step.residual,
+        reproduced(),
+        step if _size(certificate) < np.inf else None,
+    )
+
+
+def _checked_warm(warm: Mapping[str, Floats] | None) -> Mapping[str, Floats]:
+    """A warm start, or nothing; one that is not a number would poison the step, and every later one."""
+    for name, vector in (warm or {}).items():
+        if not np.isfinite(vector).all():
+            raise InvalidSpecError(
+                f"warm[{name!r}] has {np.count_nonzero(~np.isfinite(vector))} entries that are not finite; give the "
+                "`warm` of an earlier step as it is, or None"
+            )
+    return warm or {}
+
+
+def _merged(step: MirrorStep, found: StandIns) -> MirrorStep:
+    """The step over pairs and their stand-ins, for the pairs alone."""
+    return replace(step, flat=found.merge(step.flat, step.layer_sizes, step.n_actions))
 
 
 def _has_zeros(log_q: Tables) -> bool:
@@ -247,18 +270,12 @@ def _conditional(
     log_policy = table - np.logaddexp.reduce(table, axis=1, keepdims=True)
     step = conditional_step(confidence_set, log_policy.ravel(), cost)
     found = step.occupancy
-    if not _certified(found[3:], tolerance):
-        raise SolverError(
-            f"the conditional mirror step has a duality gap of {found.gap:.3g} and a residual of {found.residual:.3g}; "
-            f"{tolerance:.3g} and {LARGEST_RESIDUAL:.3g} were asked for (save the step with error.save(path))",
-            found.gap,
-            found.residual,
-            reproducer(confidence_set, log_policy.ravel(), cost, step_size),
-        )
-    return MirrorStep(
+    taken = MirrorStep(
         FlatTables(*found[:3]), confidence_set.layer_sizes, confidence_set.n_actions, *found[3:], 1, "conditional", {},
         step.kernels,
     )  # fmt: skip
+    reproduced = partial(reproducer, confidence_set, log_policy.ravel(), cost, step_size)
+    return required("conditional mirror step", taken, tolerance, reproduced)
 
 
 def restored_warm(saved: Any) -> Warm | None:
@@ -328,15 +345,33 @@ class _KnownSpace:
 # One solver per kind of set
 
 
-def _smoothed(found: robust.Result, best: Certificate, iterations: int, tolerance: float, warm: Warm) -> Answer:
-    """The answer of the last resort, after so many iterations of the others; if it is none, with the ``best``
-    certificate of all attempts."""
-    memory = found.memory
-    good = _certified(found.certificate, tolerance)
-    best = found.certificate if good else min(best, found.certificate, key=_size)
-    return Answer(
-        memory.log_q, memory.q, memory.kernels, *best, iterations + found.iterations, "smoothed", warm,
-    )  # fmt: skip
+class _Search:
+    """The best answer of the attempts so far."""
+
+    def __init__(self, tolerance: float) -> None:
+        self.tolerance = tolerance
+        self.iterations = 0
+        self.best: Answer | None = None
+
+    def offer(self, found: Certificate, used: int, status: str, memory: Any, warm: Callable[[], Warm]) -> bool:
+        """Whether this attempt, whose answer is in the working memory, meets the tolerance.
+
+        Only then is ``warm`` kept: after an answer that does not, the next step starts anew.
+        """
+        self.iterations += used
+        good = _certified(found, self.tolerance)
+        best = self.best
+        if best is None or good or _size(found) < _size((best.value, best.gap, best.residual)):
+            # Another attempt would write over it.
+            log_q, q, kernels = (table if good else table.copy() for table in (memory.log_q, memory.q, memory.kernels))
+            self.best = Answer(log_q, q, kernels, *found, 0, status, warm() if good else {})
+        return good
+
+    @property
+    def answer(self) -> Answer:
+        """The best, good or not."""
+        assert self.best is not None
+        return self.best._replace(iterations=self.iterations)
 
 
 def _certified(certificate: Certificate, tolerance: float) -> bool:
@@ -375,60 +410,52 @@ def _solve_ellipsoid(
     rows = ellipsoid.Rows(P0, G, E0, E)
     memory = space.memory
     mu = MU * max(problem.highest_cost, LEAST_COST)
-    iterations = 0
-    best: Certificate = (np.nan, np.inf, np.inf)
-    chain: tuple[_Attempt, ...] = _CHAIN
     last, before, known = (_given(warm, name, chi) for name in ("chi", "before", "centre"))
     centre = (chi if known is None else known).copy()
+    pause, left = _pause(warm)
+    search = _Search(tolerance)
 
     def place(comfort: float, last: Floats, before: Floats) -> float:
         return place_points(space.layout, E0, E, comfort, last, before, centre, memory.chi, memory.work, space.scratch)
 
-    # After each refusal the shortcut waits twice as long: where it never works it costs next to nothing.
-    pause, left = _pause(warm)
+    def kept() -> Warm:
+        waiting = np.array([pause, left], dtype=np.float64)
+        return _kept("chi", memory.chi, last) | {"centre": centre.copy(), "pause": waiting}
+
+    def solved(attempt: _Attempt) -> bool:
+        value, gap, residual, used = ellipsoid.iterate(
+            space.layout, rows, problem.log_prior, problem.cost, attempt.mu * mu, attempt.mu * MU,
+            tolerance, LARGEST_RESIDUAL, attempt.limit, attempt.careful, space.point, space.direction, memory,
+        )  # fmt: skip
+        return search.offer((value, gap, residual), used, attempt.status, memory, kept)
+
     if last is not None:
         share = place(COMFORT if known is None else WARM_COMFORT, last, centre if before is None else before)
-        chain = (_warm_attempt(share), *_CHAIN)
+        # After each refusal the shortcut waits twice as long: where it never works it costs next to nothing.
         if left == 0:
-            chain = (_SHORTCUT, *chain)
-            pause = left = min(2 * pause + 1, LONGEST_PAUSE)
+            found = ellipsoid.shortcut(space.layout, rows, problem.log_prior, problem.cost, space.point, memory)
+            refused = not _certified(found, tolerance)
+            pause = left = min(2 * pause + 1, LONGEST_PAUSE) if refused else 0
+            if not refused:
+                search.offer(found, 0, "shortcut", memory, kept)
+                return search.answer
         else:
             left -= 1
-    for attempt in chain:
-        if attempt.status not in ("shortcut", "warm"):
-            centre[:] = chi
-            place(COMFORT, centre, centre)
-        value, gap, residual, used = ellipsoid.iterate(
-            space.layout, rows, problem.log_prior, problem.cost, attempt.mu * mu, attempt.mu * MU, attempt.lift,
-            tolerance, LARGEST_RESIDUAL, attempt.limit, attempt.careful, attempt.patient, space.point,
-            space.direction, memory,
-        )  # fmt: skip
-        iterations += used
-        found = value, gap, residual
-        if _certified(found, tolerance):
-            best = found
-            break
-        best = min(best, found, key=_size)
-    else:
+        if solved(_warm_attempt(share)):
+            return search.answer
+    for attempt in _CHAIN:
         centre[:] = chi
-        place(np.inf, centre, centre)
-        resort = robust.solve_ellipsoids(
-            space.layout, space.lengths, (P0, G, E0, E), memory.chi, kept_active(problem, confidence_set), smallest,
-            simplex, problem.log_prior, problem.cost, tolerance, LARGEST_RESIDUAL,
-        )  # fmt: skip
-        return _smoothed(
-            resort,
-            best,
-            iterations,
-            tolerance,
-            {"chi": resort.blocks.chi, "pause": np.array([pause, left], dtype=np.float64)},
-        )
-    if attempt.status == "shortcut":
-        pause = left = 0
-    return Answer(
-        memory.log_q, memory.q, memory.kernels, *best, iterations, attempt.status,
-        _kept("chi", memory.chi, last) | {"centre": centre, "pause": np.array([pause, left], dtype=np.float64)},
+        place(COMFORT, centre, centre)
+        if solved(attempt):
+            return search.answer
+    centre[:] = chi
+    place(np.inf, centre, centre)  # where the smoothed dual starts from, and a later warm step returns to
+    resort = robust.solve_ellipsoids(
+        space.layout, space.lengths, (P0, G, E0, E), memory.chi, kept_active(problem, confidence_set), smallest,
+        simplex, problem.log_prior, problem.cost, tolerance, LARGEST_RESIDUAL,
     )  # fmt: skip
+    search.offer(resort.certificate, resort.iterations, "smoothed", resort.memory, kept)
+    return search.answer
 
 
 def _pause(warm: Mapping[str, Floats]) -> tuple[int, int]:
@@ -450,36 +477,33 @@ def _solve_box(confidence_set: BoxSet, problem: Problem, warm: Mapping[str, Floa
         lower, upper = (kept_tables(problem, bounds) for bounds in (confidence_set.lower, confidence_set.upper))
     require_rows(confidence_set, box.prepare(space.layout, lower, upper, rows, memory) > 0)
     mu = MU * max(problem.highest_cost, LEAST_COST)
-    iterations = 0
-    best: Certificate = (np.nan, np.inf, np.inf)
-    chain = [attempt for attempt in _CHAIN if attempt.status != "careful"]
     last, before = _given(warm, "kernels", memory.kernels), _given(warm, "before", memory.kernels)
+    search = _Search(tolerance)
+
+    def solved(attempt: _Attempt) -> bool:
+        value, gap, residual, used = box.iterate(
+            space.layout, rows, problem.log_prior, problem.cost, attempt.mu * mu, attempt.mu * MU,
+            tolerance, LARGEST_RESIDUAL, attempt.limit, space.point, space.direction, memory,
+        )  # fmt: skip
+        kept = _kept("kernels", memory.kernels, last)
+        return search.offer((value, gap, residual), used, attempt.status, memory, lambda: kept)
+
     if last is not None:
         share = box.move_inside(space.layout, rows, last, rows.inside if before is None else before, memory.kernels)
-        chain.insert(0, _warm_attempt(share))
-    for attempt in chain:
-        if attempt.status != "warm":
+        if solved(_warm_attempt(share)):
+            return search.answer
+    for attempt in _CHAIN:
+        if not attempt.careful:  # boxes have no blocks to factor
             memory.kernels[:] = rows.inside
-        value, gap, residual, used = box.iterate(
-            space.layout, rows, problem.log_prior, problem.cost, attempt.mu * mu, attempt.mu * MU, attempt.lift,
-            tolerance, LARGEST_RESIDUAL, attempt.limit, attempt.patient, space.point, space.direction, memory,
-        )  # fmt: skip
-        iterations += used
-        found = value, gap, residual
-        if _certified(found, tolerance):
-            best = found
-            break
-        best = min(best, found, key=_size)
-    else:
-        resort = robust.solve_boxes(
-            problem.sizes, problem.n_actions, rows.low, rows.high, rows.inside, problem.log_prior, problem.cost,
-            tolerance, LARGEST_RESIDUAL,
-        )  # fmt: skip
-        return _smoothed(resort, best, iterations, tolerance, {"kernels": resort.memory.kernels.copy()})
-    return Answer(
-        memory.log_q, memory.q, memory.kernels, *best, iterations, attempt.status,
-        _kept("kernels", memory.kernels, last),
+            if solved(attempt):
+                return search.answer
+    resort = robust.solve_boxes(
+        problem.sizes, problem.n_actions, rows.low, rows.high, rows.inside, problem.log_prior, problem.cost,
+        tolerance, LARGEST_RESIDUAL,
     )  # fmt: skip
+    kernels = resort.memory.kernels.copy()
+    search.offer(resort.certificate, resort.iterations, "smoothed", resort.memory, lambda: {"kernels": kernels})
+    return search.answer
 
 
 def _solve_known(

@@ -633,8 +633,8 @@ def certify(layout: Layout, log_prior: Floats, cost: Floats, memory: Memory) -> 
 
 
 class Result(NamedTuple):
-    """The certificate (value, gap, residual) that meets the tolerance, with the answer in the working memory, or else
-    the one with the smallest gap."""
+    """The certificate (value, gap, residual) that meets the tolerance, or else the one with the smallest gap, with its
+    answer in the working memory."""
 
     certificate: tuple[float, float, float]
     iterations: int
@@ -744,6 +744,7 @@ def _follow(
     # Smoothing costs about tau per row and unit of occupancy.
     certified_from = tolerance / (4.0 * len(layout.states) * (int(layout.rows.max()) + 1))
     best = (np.nan, np.inf, np.inf)
+    kept: list[Floats] = []
     iterations = 0
     solved = solve_rows(layout, blocks, tau, 0.0, True, memory)
     prices = memory.V.copy()
@@ -755,14 +756,16 @@ def _follow(
             bounds(memory)
             found = certify(layout, log_prior, cost, memory)
             good = abs(found[1]) <= tolerance and found[2] <= largest_residual
-            if good or abs(found[1]) < best[1]:
-                best = found
+            if good or (found[2] < np.inf and abs(found[1]) < best[1]):
+                best, kept = found, [table.copy() for table in (memory.log_q, memory.q, memory.kernels)]
             if good or last:
                 break
         earlier, prices = prices, memory.V.copy()
         tau *= REDUCTION
         solved = _predict(layout, blocks, entries, log_prior, cost, tau, REDUCTION * (prices - earlier), memory)
-    if not solved and best[1] == np.inf:
+    if best[1] < np.inf:
+        memory.log_q[:], memory.q[:], memory.kernels[:] = kept
+    else:
         # The prices and kernels of the last tau are an answer too, if a poor one.
         bounds(memory)
         best = certify(layout, log_prior, cost, memory)

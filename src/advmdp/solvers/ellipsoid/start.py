@@ -43,7 +43,7 @@ def reach_of(layout: Layout, rows: Rows, mix: float, memory: Memory) -> None:
 @inner_kernel
 def start(
     layout: Layout, rows: Rows, log_prior: Floats, cost: Floats, mu: float, per_spread: float,
-    lift: float, x: Point, memory: Memory,
+    x: Point, memory: Memory,
 ) -> float:  # fmt: skip
     """Set the first iterate around the points ``memory.chi`` of the sets and return its mu.
 
@@ -52,9 +52,9 @@ def start(
     largest = 1.0 - 1e-9
     H = layout.states.shape[0]
     kernels_of(layout, rows, memory.chi, memory.kernels)
-    reach_of(layout, rows, 0.1 if lift < 0.0 else 0.0, memory)
+    reach_of(layout, rows, 0.1, memory)
     spread = start_prices(
-        layout, memory.kernels, memory.reach, log_prior, cost, lift, memory.work, memory.log_q,
+        layout, memory.kernels, memory.reach, log_prior, cost, memory.work, memory.log_q,
         memory.mass, x.V, memory.log_weight,
     )  # fmt: skip
     set_scale(layout, memory.mass, memory.state_scale)
