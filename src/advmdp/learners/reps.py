@@ -329,7 +329,7 @@ class RepsLearner(Learner):
         if not tree["gaps"] >= 0.0:
             raise ValueError(f"gaps is {tree['gaps']!r}, should be a number >= 0")
         names = ("k", "empty_sets", "missed", "floored")
-        k, empty, missed, floored = (integer(tree.get(name, 0), name, 0, ValueError) for name in names)
+        k, empty, missed, floored = (integer(({"missed": 0} | tree)[name], name, 0, ValueError) for name in names)
         step = self._step.restore(tree["step"])._replace(policy=policy)
         predictions = None if self._forecast is None else self._forecast.from_tree(tree["predictions"])
         return RepsState(

@@ -298,7 +298,7 @@ def certify_rolled(
 
 @inner_kernel
 def start_prices(
-    layout: Layout, kernels: Floats, reach: Floats, log_prior: Floats, cost: Floats,
+    layout: Layout, kernels: Floats, reach: Floats, log_prior: Floats, cost: Floats, settled: bool,
     work: Floats, log_q: Floats, mass: Floats, prices: Floats, log_weight: Floats,
 ) -> float:  # fmt: skip
     """Prices and occupancies to start from, by a soft Bellman recursion under ``kernels``.
@@ -306,12 +306,17 @@ def start_prices(
     Each state keeps its prior mass where that is between exp(-LIFT) and exp(LIFT) times the mass that the policy
     rolls into it under ``reach`` (the kernels mixed with all that the sets allow): a state whose prior mass is 1e-300
     must be able to take on what the set forces into it, and one that only the rarest action leads to must not start
-    with more.  ``mass`` receives the logarithms.  Returns the largest spread of prices within a layer.
+    with more.  If ``settled``, masses and policy are made consistent instead (:func:`settle`).  ``mass`` receives the
+    logarithms.  Returns the largest spread of prices within a layer.
     """
     H = layout.states.shape[0]
     ahead = work[0]
     target = work[1]
     prices[prices.shape[0] - 1] = 0.0
+    if settled:
+        copy_into(log_weight, log_prior)
+        settle(layout, kernels, log_prior, cost, 60, work, log_weight, mass, prices)
+        return price_spread(layout, prices)
     for sweep in range(2):
         for h in range(H - 1, -1, -1):
             n = layout.states[h]

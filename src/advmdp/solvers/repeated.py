@@ -18,8 +18,9 @@ from advmdp._compiled import inner_kernel, kernel
 from advmdp.confidence import KnownKernels
 from advmdp.occupancy import condition
 from advmdp.solvers import sparse, tridiagonal
-from advmdp.solvers.mirror import LARGEST_RESIDUAL, MirrorStep, SolverError, mirror_descent_step
+from advmdp.solvers.mirror import mirror_descent_step
 from advmdp.solvers.sparse import Indices
+from advmdp.solvers.step import LARGEST_RESIDUAL, MirrorStep, SolverError
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from advmdp._compiled import inner_kernel, kernel
 from advmdp.solvers import tridiagonal
+from advmdp.solvers.balls import Balls, bound_balls
 from advmdp.solvers.centring import way_to_sphere
 from advmdp.solvers.certificate import (
     certify_rolled,
@@ -658,6 +659,23 @@ def solve_ellipsoids(
         bound_ellipsoids(layout, blocks, active, smallest, layer_work, block_work, order, memory)
 
     return _follow(layout, sizes, blocks, not simplex, log_prior, cost, tolerance, largest_residual, bounds)
+
+
+def solve_balls(
+    layout: Layout, sizes: BufferSizes, balls: Balls, inside: Floats, log_prior: Floats, cost: Floats, tolerance: float,
+    largest_residual: float,
+) -> Result:  # fmt: skip
+    """The mirror step over l1 balls, with points ``inside`` their polyhedra."""
+    order = np.empty(int(layout.nexts.max(initial=1)), dtype=np.int64)
+
+    def bounds(memory: Memory) -> None:
+        memory.bound[layout.block_at[-1] :] = 0.0
+        for h, (centres, radii) in enumerate(zip(balls.centres, balls.radii, strict=True)):
+            prices = memory.V[layout.state_at[h + 1] : layout.state_at[h + 2]]
+            bound_balls(layout, h, centres, radii, prices, order, memory.bound)
+
+    blocks = make_blocks(sizes, *balls.polyhedra(layout, sizes), np.zeros(sizes.next), inside)
+    return _follow(layout, sizes, blocks, False, log_prior, cost, tolerance, largest_residual, bounds)
 
 
 def solve_boxes(

@@ -32,8 +32,8 @@ from advmdp.errors import InvalidMDPError, InvalidSpecError
 from advmdp.solvers import tridiagonal
 from advmdp.solvers.entropic_rows import Groups, box_row, l1_row
 from advmdp.solvers.layout import Layout, copy_into, make_layout, view2
-from advmdp.solvers.mirror import _LOCAL, LARGEST_RESIDUAL, MirrorStep, _checked_warm, required
 from advmdp.solvers.problem import FlatTables, Tables, require_step
+from advmdp.solvers.step import LARGEST_RESIDUAL, SPACES, MirrorStep, checked_warm, required
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -607,13 +607,13 @@ def triples_step(
         step_size * _flat_tables("loss", loss, pairs),
         _flat_tables("kernels", kernels, triples),
     )
-    space: _Space = _LOCAL.get(("triples", sizes, n_actions), lambda: _Space(sizes, n_actions))
+    space: _Space = SPACES.get(("triples", sizes, n_actions), lambda: _Space(sizes, n_actions))
     point, memory = space.point, space.memory
     if problem.kind == KNOWN:
         point.p[:] = problem.low
         point.log_p[:] = problem.log_low
         point.group[:] = 0
-    warm = _checked_warm(warm)
+    warm = checked_warm(warm)
     if "prices" in warm and warm["prices"].shape == point.price.shape:
         status = "warm"
         point.price[:] = warm["prices"]

@@ -35,8 +35,9 @@ from advmdp.learners.options import Entropy
 from advmdp.occupancy import check_policy, condition, occupancy_measure
 from advmdp.solvers import MirrorStep, mirror_descent_step
 from advmdp.solvers.conditional import ConditionalStep, certified_occupancy, conditional_step
-from advmdp.solvers.mirror import SolverError, restored_warm
+from advmdp.solvers.mirror import restored_warm
 from advmdp.solvers.repeated import FlatStep, RepeatedStep
+from advmdp.solvers.step import SolverError
 
 #: A step that can have cost more than this is logged as a warning.
 LARGE_COST = 1e-4

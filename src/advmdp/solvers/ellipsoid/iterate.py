@@ -40,7 +40,7 @@ def iterate(
     """Interior-point iterations around the points ``memory.chi`` of the sets: (value, gap, residual, iterations) of the
     certificate that meets the tolerance, or else of the one with the smallest gap.  ``memory`` then holds its answer.
     """
-    mu = start(layout, rows, log_prior, cost, mu, per_spread, x, memory)
+    mu = start(layout, rows, log_prior, cost, mu, per_spread, careful, x, memory)
     best = np.nan, np.inf, np.inf
     good = False
     stuck = False
