@@ -36,6 +36,7 @@ from advmdp.solvers import (
 )
 from advmdp.solvers.ellipsoid.certify import certify
 from advmdp.solvers.occupancy_bounds import occupancy_intervals
+from advmdp.solvers.step import SPACES
 from advmdp.solvers.tsallis import TsallisStep
 from tests.solvers.instances import harsh, on_supports, ordinary
 
@@ -70,12 +71,21 @@ def answers() -> Iterator[tuple[str, np.ndarray]]:
     problem = (instance.confidence_set, None, instance.loss)
     with suppress(SolverError):  # a hopeless step, but the only kind that calls one of the kernels
         mirror_descent_step(*problem, 1e3 * instance.step_size, log_q=instance.log_q)
+    for family in ("ellipsoid", "box"):
+        instance = ordinary(family, 1)
+        with suppress(SolverError):  # an answer that misses its tolerance is kept and recalled
+            mirror_descent_step(
+                instance.confidence_set, None, instance.loss, instance.step_size, log_q=instance.log_q, tolerance=-1.0
+            )
+    instance = ordinary("l1", 5)
+    step = mirror_descent_step(instance.confidence_set, None, instance.loss, instance.step_size, log_q=instance.log_q)
+    yield "l1 by pairs", step.flat.log_q
     chain = mirror._CHAIN
     try:
-        for family, seed in (("ellipsoid", 10), ("simplex", 0), ("box", 1)):
+        for family, seed in (("ellipsoid", 10), ("simplex", 0), ("box", 1), ("l1", 5)):
             instance = ordinary(family, seed)
             problem = (instance.confidence_set, None, instance.loss, instance.step_size)
-            for attempts in (*((attempt,) for attempt in chain[1:4] if family == "ellipsoid"), ()):
+            for attempts in (*((attempt,) for attempt in chain[1:] if family == "ellipsoid"), ()):
                 mirror._CHAIN = attempts
                 step = mirror_descent_step(*problem, log_q=instance.log_q)
                 yield f"{family} by {step.status}", step.flat.log_q
@@ -134,9 +144,9 @@ def certificates() -> dict[str, np.ndarray]:
     for name, simplex, centre, radius in (("sphere", False, 0.5, 1.0), ("simplex", True, 0.05, 10.0)):
         centres = [np.array([centre, 1.0 - centre])] * 2
         confidence_set = EllipsoidSet(features, centres, [100.0 * np.eye(2)] * 2, radius, simplex=simplex)
-        mirror._LOCAL.spaces.clear()
+        SPACES.spaces.clear()
         mirror_descent_step(confidence_set, None, one, 1.0, log_q=[np.zeros((1, 1)), np.full((2, 1), np.log(0.5))])
-        (space,) = mirror._LOCAL.spaces.values()
+        (space,) = SPACES.spaces.values()
         rows = ellipsoid.Rows(*confidence_set.reduced[:4])
         x, problem = space.point, (np.array([0.0, np.log(0.5), np.log(0.5)]), np.zeros(3))
         residuals = []

@@ -170,7 +170,8 @@ def _lower_bounds(confidence_set: ConfidenceSet, layer: int, values: Any) -> Any
     """Lower bounds, sharp if maximised, of min P.values_b over the rows of each pair b of a reachable state.
 
     With kappa for the sum of a row and mu >= 0 for its signs, r = values - kappa - mu: the bound is kappa plus
-    sum(lower r+ - upper r-) over a box, centre.g - radius |g|_inverse Gram with g = Phi'r over an ellipsoid.
+    sum(lower r+ - upper r-) over a box, centre.r - radius max |r| over a ball in the l1 norm, centre.g - radius
+    |g|_inverse Gram with g = Phi'r over an ellipsoid.
     """
     here, there = confidence_set.reachable[layer], confidence_set.reachable[layer + 1]
     blocks, m = values.shape
@@ -185,6 +186,11 @@ def _lower_bounds(confidence_set: ConfidenceSet, layer: int, values: Any) -> Any
     if isinstance(confidence_set, BoxSet):
         low, high = np.maximum(kept(confidence_set.lower[layer]), 0.0), kept(confidence_set.upper[layer])
         return kappa[:, 0] + cvxpy.sum(cvxpy.multiply(low, rest) - cvxpy.multiply(high - low, cvxpy.neg(rest)), axis=1)
+    if isinstance(confidence_set, L1Set):
+        rest -= cvxpy.Variable((blocks, m), nonneg=True)
+        radii = confidence_set.radii[layer][here].ravel()
+        centred = cvxpy.sum(cvxpy.multiply(kept(confidence_set.centres[layer]), rest), axis=1)
+        return kappa[:, 0] + centred - cvxpy.multiply(radii, cvxpy.max(cvxpy.abs(rest), axis=1))
     assert isinstance(confidence_set, EllipsoidSet)
     dim = confidence_set.dim
     if not confidence_set.simplex:

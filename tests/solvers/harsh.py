@@ -19,7 +19,7 @@ from tests.solvers.checks import flow_error, recomputed_gap
 from tests.solvers.instances import harsh
 
 CASES = (
-    ("ellipsoid", "pairs"), ("simplex", "pairs"), ("box", "pairs"), ("known", "pairs"),
+    ("ellipsoid", "pairs"), ("simplex", "pairs"), ("box", "pairs"), ("l1", "pairs"), ("known", "pairs"),
     ("box", "triples"), ("l1", "triples"), ("known", "triples"),
 )  # fmt: skip
 

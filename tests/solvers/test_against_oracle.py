@@ -8,7 +8,7 @@ from advmdp.solvers import mirror_descent_step, reference, upper_occupancy
 from tests.solvers.checks import flow_error, recomputed_gap, smallest_means_by_linear_programme
 from tests.solvers.instances import STRUCTURES, ordinary
 
-PAIRS = ("ellipsoid", "simplex", "box", "known")
+PAIRS = ("ellipsoid", "simplex", "box", "l1", "known")
 TRIPLES = ("box", "l1", "known")
 CASES = [*((family, "pairs") for family in PAIRS), *((family, "triples") for family in TRIPLES)]
 QUICK = range(4)
@@ -60,7 +60,7 @@ def test_step_agrees_with_the_conic_solver_on_many_instances(family, entropy, se
 
 
 @pytest.mark.parametrize("seed", [6, 10])
-@pytest.mark.parametrize("family", PAIRS)
+@pytest.mark.parametrize("family", [family for family in PAIRS if family != "l1"])
 def test_step_agrees_with_the_programme_written_pair_by_pair(family, seed):
     instance = ordinary(family, seed)
     step = solve(instance, "pairs")

@@ -1,7 +1,8 @@
-"""The last resort by itself: with no attempt before it, it must reach the same answers."""
+"""The chain of attempts, each where it is the one that succeeds, and the last one by itself."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from advmdp.solvers import mirror, mirror_descent_step
@@ -25,6 +26,34 @@ def test_smoothed_dual_agrees_with_the_interior_point_method(
     assert flow_error(smoothed, instance.confidence_set) <= 1e-12
     assert recomputed_gap(instance, smoothed)[0] <= 1e-7
     assert instance.confidence_set.contains(smoothed.kernels, tolerance=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("family", "seed", "status"),
+    [
+        ("ellipsoid", 0, "cold"), ("simplex", 1, "cold"), ("box", 0, "cold"),
+        ("ellipsoid", 37, "careful"), ("simplex", 0, "careful"),
+        ("ellipsoid", 39, "smoothed"), ("simplex", 17, "smoothed"), ("box", 49, "smoothed"),
+    ],
+)  # fmt: skip
+def test_each_attempt_is_needed(family: str, seed: int, status: str) -> None:
+    instance = harsh(family, seed)
+    step = mirror_descent_step(instance.confidence_set, None, instance.loss, instance.step_size, log_q=instance.log_q)
+    assert step.status == status
+    assert recomputed_gap(instance, step)[0] <= 1e-7
+
+
+@pytest.mark.parametrize("family", ["ellipsoid", "box"])
+def test_a_step_like_the_last_one_succeeds_warm(family: str) -> None:
+    instance = ordinary(family, 0)
+    problem = (instance.confidence_set, None, instance.loss, instance.step_size)
+    first = mirror_descent_step(*problem, log_q=instance.log_q)
+    warm = dict(first.warm)
+    if family == "ellipsoid":
+        warm["pause"] = np.array([3.0, 3.0])  # without the shortcut
+    second = mirror_descent_step(*problem, log_q=instance.log_q, warm=warm)
+    assert (first.status, second.status) == ("cold", "warm")
+    assert abs(first.value - second.value) <= 2e-8
 
 
 # Deep occupancies and thin sets, on which interior-point attempts fail or have failed.

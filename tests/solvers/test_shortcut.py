@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from advmdp.solvers import mirror, mirror_descent_step
+from advmdp.solvers import mirror_descent_step
+from advmdp.solvers.step import SPACES
 from tests.solvers.checks import flow_error, recomputed_gap
 from tests.solvers.instances import ordinary
 
@@ -63,7 +64,7 @@ def test_a_warm_step_does_not_depend_on_what_the_memory_held(family):
         once = step_of(instance, warm=first.warm)
         step_of(replace(instance, step_size=2.0))
         again = step_of(instance, warm=first.warm)
-        mirror._LOCAL.spaces.clear()
+        SPACES.spaces.clear()
         fresh = step_of(instance, warm=first.warm)
         for other in (again, fresh):
             assert other.status == once.status

@@ -41,7 +41,7 @@ class Estimator(Protocol):
 
 
 class Step(Protocol):
-    """How the occupancy measure moves: values with ``policy``, ``last`` (the solver's step) and ``gap``."""
+    """How the occupancy measure moves: values with ``policy``, ``last`` (the solver's step), ``gap`` and ``missed``."""
 
     #: Whether the step is over the set that the episode was played with, and not the one that it gave.
     over_played_set: bool
@@ -100,8 +100,9 @@ class RepsState(NamedTuple):
     k: int = 0
     #: Times that a set was empty and had to be enlarged.
     empty_sets: int = 0
-    #: Sum of the duality gaps of all steps.
+    #: Sum of the duality gaps of all steps, and how many were not within the tolerance of the solver.
     gaps: float = 0.0
+    missed: int = 0
     #: Times that a floor on q acted, for estimates that have one.
     floored: int = 0
     #: m_k, what the losses are expected to be, if anything.
@@ -205,7 +206,7 @@ class RepsLearner(Learner):
         step = self._step.advance(state.step, chosen_from, surprise, state.k, **hints)
         return RepsState(
             step.policy, step, data, new.set, new.enlargement, estimate, state.k + 1, new.empty_sets,
-            state.gaps + step.gap, state.floored, predictions,
+            state.gaps + step.gap, state.missed + step.missed, state.floored, predictions,
         )  # fmt: skip
 
     def _expected(self, predictions: Forecast | None) -> FloatArray | None:
@@ -235,7 +236,8 @@ class RepsLearner(Learner):
             return super()._observe(state, states, actions)  # type: ignore[no-any-return]  # it keeps nothing
         new = self._renewed(state, data)
         step = self._step.project(state.step, new.set)
-        return new._replace(policy=step.policy, step=step, gaps=state.gaps + step.gap)
+        paid = {"gaps": state.gaps + step.gap, "missed": state.missed + step.missed} if step is not state.step else {}
+        return new._replace(policy=step.policy, step=step, **paid)
 
     def _weights(self, state: RepsState, episode: CheckedEpisode) -> FloatArray:
         if not self.partial:
@@ -281,6 +283,11 @@ class RepsLearner(Learner):
         return float(self._now.state.gaps)
 
     @property
+    def missed_tolerance(self) -> int:
+        """Steps so far that the solver could not certify to its tolerance; :attr:`certificate` counts their cost."""
+        return int(self._now.state.missed)
+
+    @property
     def empty_sets(self) -> int:
         """Times that a confidence set was empty and had to be enlarged."""
         return int(self._now.state.empty_sets)
@@ -309,6 +316,7 @@ class RepsLearner(Learner):
             "k": state.k,
             "empty_sets": state.empty_sets,
             "gaps": state.gaps,
+            "missed": state.missed,
             "floored": state.floored,
             "predictions": None if state.predictions is None else state.predictions.tree(),
         }
@@ -320,7 +328,10 @@ class RepsLearner(Learner):
         found = (first.set, 1.0) if data.version == first.data.version else self._sets(data).enlarged_if_empty()
         if not tree["gaps"] >= 0.0:
             raise ValueError(f"gaps is {tree['gaps']!r}, should be a number >= 0")
-        k, empty, floored = (integer(tree[name], name, 0, ValueError) for name in ("k", "empty_sets", "floored"))
+        names = ("k", "empty_sets", "missed", "floored")
+        k, empty, missed, floored = (integer(({"missed": 0} | tree)[name], name, 0, ValueError) for name in names)
         step = self._step.restore(tree["step"])._replace(policy=policy)
         predictions = None if self._forecast is None else self._forecast.from_tree(tree["predictions"])
-        return RepsState(policy, step, data, *found, estimate, k, empty, float(tree["gaps"]), floored, predictions)
+        return RepsState(
+            policy, step, data, *found, estimate, k, empty, float(tree["gaps"]), missed, floored, predictions
+        )

@@ -23,6 +23,8 @@ Floats = NDArray[np.float64]
 # Rows of an iterate's kernels may be outside their sets by this much, from rounding and from entries cut off at zero:
 # their sums, their entries, and their squared length in units of the radius.
 ROW_ROUNDING = 1e-9
+# See :func:`start_prices`.
+LIFT = 14.0
 
 
 @inner_kernel
@@ -296,22 +298,22 @@ def certify_rolled(
 
 @inner_kernel
 def start_prices(
-    layout: Layout, kernels: Floats, reach: Floats, log_prior: Floats, cost: Floats, lift: float,
+    layout: Layout, kernels: Floats, reach: Floats, log_prior: Floats, cost: Floats, settled: bool,
     work: Floats, log_q: Floats, mass: Floats, prices: Floats, log_weight: Floats,
 ) -> float:  # fmt: skip
     """Prices and occupancies to start from, by a soft Bellman recursion under ``kernels``.
 
-    Each state keeps its prior mass where that is between exp(lift) and exp(-lift) times the mass that the policy
+    Each state keeps its prior mass where that is between exp(-LIFT) and exp(LIFT) times the mass that the policy
     rolls into it under ``reach`` (the kernels mixed with all that the sets allow): a state whose prior mass is 1e-300
     must be able to take on what the set forces into it, and one that only the rarest action leads to must not start
-    with more.  With ``lift = 0`` masses and policy are made consistent instead (:func:`settle`).  ``mass`` receives
-    the logarithms.  Returns the largest spread of prices within a layer.
+    with more.  If ``settled``, masses and policy are made consistent instead (:func:`settle`).  ``mass`` receives the
+    logarithms.  Returns the largest spread of prices within a layer.
     """
     H = layout.states.shape[0]
     ahead = work[0]
     target = work[1]
     prices[prices.shape[0] - 1] = 0.0
-    if lift == 0.0:
+    if settled:
         copy_into(log_weight, log_prior)
         settle(layout, kernels, log_prior, cost, 60, work, log_weight, mass, prices)
         return price_spread(layout, prices)
@@ -324,7 +326,7 @@ def start_prices(
             if sweep == 1:
                 for s in range(n):
                     rolled = mass[at + s]
-                    target[s] = min(max(target[s], rolled + lift), rolled - lift)
+                    target[s] = min(max(target[s], rolled - LIFT), rolled + LIFT)
                     mass[at + s] = target[s]
             price_layer(layout, h, log_prior, cost, ahead, target, prices, log_weight)
         if sweep == 0:

@@ -12,17 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advmdp._compiled import inner_kernel
+from advmdp.solvers.layout import copy_into
 
 Floats = NDArray[np.float64]
 
 # Complementarity is held back while stationarity is off by more than this multiple of it.
 SLACKNESS = 1e4
 HOLD = 0.7
-# The share of the way to the boundary that a step leaves, with a corrector and in short steps without one: the first
-# shrinks with what the corrector leaves of complementarity, or near the end steps would gain no more than two digits.
+# The share of the way to the boundary that a step leaves: it shrinks with what the corrector leaves of complementarity,
+# or near the end steps would gain no more than two digits.
 BOLD = 0.01
 BOLDEST = 1e-4
-PATIENT = 0.1
 
 
 @inner_kernel
@@ -38,14 +38,19 @@ def closer(found: tuple[float, float, float], best: tuple[float, float, float]) 
 
 
 @inner_kernel
-def first_target(mu: float, dual: float, patient: bool) -> float:
-    """Complementarity that the first direction aims at: the optimum, or patiently a point further along the path.
+def keep(memory: Any) -> None:
+    """Remember the answer of a certificate, which the next one writes over."""
+    copy_into(memory.kept_log_q, memory.log_q)
+    copy_into(memory.kept_q, memory.q)
+    copy_into(memory.kept_kernels, memory.kernels)
 
-    It must not run ahead of stationarity (residual ``dual``), whose logarithm Newton follows slowly.
-    """
-    if not patient:
-        return 0.0
-    return 0.9 * mu if dual > SLACKNESS * mu else 0.3 * mu
+
+@inner_kernel
+def recall(memory: Any) -> None:
+    """The answer that was kept last."""
+    copy_into(memory.log_q, memory.kept_log_q)
+    copy_into(memory.q, memory.kept_q)
+    copy_into(memory.kernels, memory.kept_kernels)
 
 
 @inner_kernel
@@ -58,7 +63,7 @@ def corrected_target(mu: float, dual: float, after: float) -> float:
 
 
 @inner_kernel
-def step_along(longest: float, patient: bool, left: float, q: Floats, dq: Floats) -> float:
+def step_along(longest: float, left: float, q: Floats, dq: Floats) -> float:
     """The step to take, given the longest that stays inside and the share of complementarity that it aims at.
 
     No occupancy grows five-fold or falls to a tenth: beyond, log q in the stationarity condition has left its tangent,
@@ -68,7 +73,7 @@ def step_along(longest: float, patient: bool, left: float, q: Floats, dq: Floats
     for i in range(q.shape[0]):
         change = dq[i] / q[i]
         ratio = max(ratio, max(0.25 * change, -change / 0.9))
-    short = PATIENT if patient else min(BOLD, max(BOLDEST, 10.0 * left))
+    short = min(BOLD, max(BOLDEST, 10.0 * left))
     length = min(1.0, (1.0 - short) * longest)
     return min(length, 1.0 / ratio) if ratio > 0.0 else length
 

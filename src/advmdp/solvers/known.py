@@ -270,4 +270,6 @@ def iterate(
             for i in range(memory.V.shape[0]):
                 memory.V[i] -= length * memory.step[i]
         dual = after
+    # An answer too, if a poor one.
+    value, gap, residual = certify(layout, log_prior, cost, memory)
     return value, gap, residual, limit

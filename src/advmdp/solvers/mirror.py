@@ -7,25 +7,24 @@ duality gap that proves how good it is.
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from advmdp._checks import float_array
-from advmdp.confidence import BoxSet, ConfidenceSet, EllipsoidSet, KnownKernels
+from advmdp.confidence import BoxSet, ConfidenceSet, EllipsoidSet, KnownKernels, L1Set
 from advmdp.errors import InvalidSpecError
 from advmdp.layered import checked_available, masked_layers, with_copied_rows
 from advmdp.solvers import box, ellipsoid, known, robust
+from advmdp.solvers.balls import Balls
 from advmdp.solvers.centring import place_points
 from advmdp.solvers.conditional import conditional_step
 from advmdp.solvers.layout import make_layout
-from advmdp.solvers.masks import stand_ins
+from advmdp.solvers.masks import StandIns, stand_ins
 from advmdp.solvers.presolve import EMPTY_MARGIN
 from advmdp.solvers.problem import (
     Answer,
@@ -41,17 +40,23 @@ from advmdp.solvers.problem import (
     reproducer,
     require_rows,
     require_step,
-    split_kernels,
-    split_pairs,
 )
+from advmdp.solvers.step import (
+    LARGEST_RESIDUAL,
+    SPACES,
+    Certificate,
+    MirrorStep,
+    SolverError,
+    Warm,
+    certified,
+    checked_warm,
+    required,
+    size_of,
+)
+from advmdp.solvers.triples import triples_step
 
 Floats = NDArray[np.float64]
-Warm = dict[str, Floats]
-Certificate = tuple[float, float, float]  # value, gap, residual
 
-# A certified step also has log q correct to this much, block by block: a small gap alone does not see a pair of
-# small occupancy.
-LARGEST_RESIDUAL = 1e-6
 NEWTON_LIMIT = 300
 # The first mu is at least this share of the largest cost and of the spread of the starting prices.
 MU = 0.03
@@ -70,83 +75,17 @@ class _Attempt(NamedTuple):
     """One way to run the interior-point method; they are tried in order until one is certified."""
 
     status: str
-    lift: float  # see certificate.start_prices; 0 starts from flow-consistent masses
     careful: bool  # factor the blocks by rotations
-    patient: bool  # short steps along the path instead of a predictor and a corrector
-    limit: int  # iterations; of ellipsoids, 0 means the shortcut (ellipsoid/shortcut.py)
+    limit: int  # iterations
     mu: float  # multiple of the usual first mu
 
 
 # After these, the smoothed dual (`robust`), which is slower and solves nearly all that they leave.
-_CHAIN = (
-    _Attempt("cold", -14.0, False, False, 40, 1.0),
-    _Attempt("careful", -14.0, True, False, 60, 1.0),
-    _Attempt("settled", 0.0, True, False, 80, 1.0),
-    _Attempt("patient", 0.0, True, True, 400, 1.0),
-    _Attempt("patient", -14.0, True, True, 400, 1.0),
-)
-
-# Warm steps over ellipsoids try this first: what it finds is exact or nothing.
-_SHORTCUT = _Attempt("shortcut", 0.0, False, False, 0, 1.0)
+_CHAIN = (_Attempt("cold", False, 40, 1.0), _Attempt("careful", True, 60, 1.0))
 
 
 def _warm_attempt(share: float) -> _Attempt:
-    return _Attempt("warm", -14.0, False, False, 40, WARM_MU * (1.0 - share))
-
-
-@dataclass(frozen=True)
-class MirrorStep:
-    """The new occupancy measure with its certificate.
-
-    ``q`` and ``log_q``: lists over layers of (S_h, A); q is the occupancy measure of its policy under ``kernels``,
-    which lie in the set.  ``log_q`` is meaningful where q has underflowed.  ``flat`` has the same three in one vector
-    each.  ``value`` is the objective at q, which exceeds the minimum by at most ``gap``; ``residual`` bounds the error
-    of stationarity in log q, over all pairs.  ``warm`` may be handed to the next step.
-    """
-
-    flat: FlatTables
-    layer_sizes: tuple[int, ...]
-    n_actions: int
-    value: float
-    gap: float
-    residual: float
-    iterations: int
-    status: str
-    warm: Warm
-    #: The kernels as tables, where ``flat`` has those of sparse layers without their zeros.
-    tables: list[Any] | None = None
-
-    @cached_property
-    def q(self) -> list[Floats]:
-        """The occupancy measure."""
-        return split_pairs(self.flat.q, self.layer_sizes, self.n_actions)
-
-    @cached_property
-    def log_q(self) -> list[Floats]:
-        """Its logarithm."""
-        return split_pairs(self.flat.log_q, self.layer_sizes, self.n_actions)
-
-    @cached_property
-    def kernels(self) -> list[Any]:
-        """Kernels of the set that it comes from, sparse where the set is."""
-        if self.tables is not None:
-            return self.tables
-        return split_kernels(self.flat.kernels, self.layer_sizes, self.n_actions)
-
-
-class SolverError(RuntimeError):
-    """A step whose certificate misses the tolerance.  ``gap`` and ``residual`` are those of the best one that was
-    found: infinite only where no attempt came to an occupancy measure of the set at all."""
-
-    def __init__(self, message: str, gap: float, residual: float, problem: dict[str, Any]) -> None:
-        super().__init__(message)
-        self.gap = gap
-        self.residual = residual
-        self.problem = problem
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the step that failed as an ``.npz`` file: the set's tables, log q, loss and step size."""
-        np.savez(path, **self.problem)
+    return _Attempt("warm", False, 40, WARM_MU * (1.0 - share))
 
 
 def mirror_descent_step(
@@ -185,19 +124,22 @@ def mirror_descent_step(
         if found is not None:
             if kernels is not None:
                 kernels = [with_copied_rows(np.asarray(p), a) for p, a in zip(kernels, found.actions, strict=True)]
-            step = mirror_descent_step(
-                confidence_set.with_rows_of(found.actions), None, losses[found.pairs], step_size,
-                log_q=found.spread(every), entropy=entropy, kernels=kernels, warm=warm, tolerance=tolerance,
-            )  # fmt: skip
-            return replace(step, flat=found.merge(step.flat, step.layer_sizes, step.n_actions))
+            try:
+                step = mirror_descent_step(
+                    confidence_set.with_rows_of(found.actions), None, losses[found.pairs], step_size,
+                    log_q=found.spread(every), entropy=entropy, kernels=kernels, warm=warm, tolerance=tolerance,
+                )  # fmt: skip
+            except SolverError as error:
+                if error.step is not None:
+                    error.step = _merged(error.step, found)
+                raise
+            return _merged(step, found)
     if entropy in ("pairs", "triples"):
         confidence_set = confidence_set.dense()
     if isinstance(confidence_set, BoxSet) and confidence_set.kept_states is not None:
         # An interval below zero at a state that is left out is empty as well, and no solver sees it.
         require_rows(confidence_set, len(confidence_set.empty_pairs()) > 0)
     if entropy == "triples":
-        from advmdp.solvers.triples import triples_step
-
         return triples_step(
             confidence_set, q, loss, step_size,
             log_q=log_q, kernels=kernels, warm=warm, tolerance=tolerance,
@@ -206,27 +148,20 @@ def mirror_descent_step(
         return _conditional(confidence_set, *flat_step(confidence_set, q, log_q, loss), step_size, tolerance)
     if entropy != "pairs":
         raise InvalidSpecError(f"entropy is {entropy!r}; it must be 'pairs', 'triples' or 'conditional'")
-    solve = _SOLVERS.get(type(confidence_set))
-    if solve is None:
-        raise InvalidSpecError(
-            f"the step with entropy='pairs' has no solver for {type(confidence_set).__name__}; use an "
-            "EllipsoidSet, a BoxSet or KnownKernels, or another entropy"
-        )
+    solve = _SOLVERS[type(confidence_set)]
     problem = flatten(confidence_set, q, log_q, loss, step_size)
-    answer = solve(confidence_set, problem, warm or {}, tolerance)
-    if not _certified((answer.value, answer.gap, answer.residual), tolerance):
-        raise SolverError(
-            f"the mirror step stopped with a duality gap of {answer.gap:.3g} and a residual of "
-            f"{answer.residual:.3g}; {tolerance:.3g} and {LARGEST_RESIDUAL:.3g} were asked for "
-            "(save the step with error.save(path))",
-            answer.gap,
-            answer.residual,
-            reproducer(confidence_set, problem.log_prior, problem.cost, step_size),
-        )
-    return MirrorStep(
+    answer = solve(confidence_set, problem, checked_warm(warm), tolerance)
+    step = MirrorStep(
         publish(problem, answer), problem.full_sizes, problem.n_actions, answer.value + problem.offset,
         answer.gap, answer.residual, answer.iterations, answer.status, answer.warm,
     )  # fmt: skip
+    reproduced = partial(reproducer, confidence_set, problem.log_prior, problem.cost, step_size)
+    return required("mirror step", step, tolerance, reproduced)
+
+
+def _merged(step: MirrorStep, found: StandIns) -> MirrorStep:
+    """The step over pairs and their stand-ins, for the pairs alone."""
+    return replace(step, flat=found.merge(step.flat, step.layer_sizes, step.n_actions))
 
 
 def _has_zeros(log_q: Tables) -> bool:
@@ -247,18 +182,12 @@ def _conditional(
     log_policy = table - np.logaddexp.reduce(table, axis=1, keepdims=True)
     step = conditional_step(confidence_set, log_policy.ravel(), cost)
     found = step.occupancy
-    if not _certified(found[3:], tolerance):
-        raise SolverError(
-            f"the conditional mirror step has a duality gap of {found.gap:.3g} and a residual of {found.residual:.3g}; "
-            f"{tolerance:.3g} and {LARGEST_RESIDUAL:.3g} were asked for (save the step with error.save(path))",
-            found.gap,
-            found.residual,
-            reproducer(confidence_set, log_policy.ravel(), cost, step_size),
-        )
-    return MirrorStep(
+    taken = MirrorStep(
         FlatTables(*found[:3]), confidence_set.layer_sizes, confidence_set.n_actions, *found[3:], 1, "conditional", {},
         step.kernels,
     )  # fmt: skip
+    reproduced = partial(reproducer, confidence_set, log_policy.ravel(), cost, step_size)
+    return required("conditional mirror step", taken, tolerance, reproduced)
 
 
 def restored_warm(saved: Any) -> Warm | None:
@@ -275,38 +204,16 @@ def restored_warm(saved: Any) -> Warm | None:
 # Working memory
 
 
-class _Local(threading.local):
-    """Working memory by shape, one collection per thread: kernels run without the interpreter lock."""
+class _PolyhedronSpace:
+    """For row sets with so many inequalities and free coordinates per layer."""
 
-    def __init__(self) -> None:
-        self.spaces: dict[tuple[Any, ...], Any] = {}
-
-    def get(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
-        space = self.spaces.get(key)
-        if space is None:
-            if len(self.spaces) >= 16:
-                self.spaces.clear()
-            space = self.spaces[key] = make()
-        return space
-
-
-_LOCAL = _Local()
-
-
-class _EllipsoidSpace:
-    def __init__(self, sizes: tuple[int, ...], n_actions: int, dim: int, simplex: bool) -> None:
-        last = len(sizes) - 2
-        self.layout, self.lengths = make_layout(
-            sizes,
-            n_actions,
-            [dim if simplex else m for m in sizes[1:-1]] + [0],
-            [dim - 1] * last + [0],
-        )
+    def __init__(self, sizes: tuple[int, ...], n_actions: int, rows: list[int], free: list[int]) -> None:
+        self.layout, self.lengths = make_layout(sizes, n_actions, [*rows, 0], [*free, 0])
         self.point = ellipsoid.make_point(self.lengths)
         self.direction = ellipsoid.make_point(self.lengths)
         self.memory = ellipsoid.make_memory(self.layout, self.lengths)
-        rows = int(self.layout.rows.max())
-        self.scratch = np.zeros(3 * rows + dim * (dim + 3))
+        k = max([0, *free])
+        self.scratch = np.zeros(3 * max([0, *rows]) + (k + 1) * (k + 4))
 
 
 class _BoxSpace:
@@ -328,27 +235,33 @@ class _KnownSpace:
 # One solver per kind of set
 
 
-def _smoothed(found: robust.Result, best: Certificate, iterations: int, tolerance: float, warm: Warm) -> Answer:
-    """The answer of the last resort, after so many iterations of the others; if it is none, with the ``best``
-    certificate of all attempts."""
-    memory = found.memory
-    good = _certified(found.certificate, tolerance)
-    best = found.certificate if good else min(best, found.certificate, key=_size)
-    return Answer(
-        memory.log_q, memory.q, memory.kernels, *best, iterations + found.iterations, "smoothed", warm,
-    )  # fmt: skip
+class _Search:
+    """The best answer of the attempts so far."""
 
+    def __init__(self, tolerance: float) -> None:
+        self.tolerance = tolerance
+        self.iterations = 0
+        self.best: Answer | None = None
 
-def _certified(certificate: Certificate, tolerance: float) -> bool:
-    """Is this (value, gap, residual) good enough?  A gap below zero by more than rounding would mean that the point is
-    not feasible."""
-    return abs(certificate[1]) <= tolerance and certificate[2] <= LARGEST_RESIDUAL
+    def offer(self, found: Certificate, used: int, status: str, memory: Any, warm: Callable[[], Warm]) -> bool:
+        """Whether this attempt, whose answer is in the working memory, meets the tolerance.
 
+        Only then is ``warm`` kept: after an answer that does not, the next step starts anew.
+        """
+        self.iterations += used
+        good = certified(found, self.tolerance)
+        best = self.best
+        if best is None or good or size_of(found) < size_of((best.value, best.gap, best.residual)):
+            # Another attempt would write over it.
+            log_q, q, kernels = (table if good else table.copy() for table in (memory.log_q, memory.q, memory.kernels))
+            self.best = Answer(log_q, q, kernels, *found, 0, status, warm() if good else {})
+        return good
 
-def _size(certificate: Certificate) -> float:
-    """|gap|, or infinity where there is none, or for kernels that are not in the set."""
-    gap = abs(certificate[1])
-    return gap if gap < np.inf and certificate[2] < np.inf else np.inf
+    @property
+    def answer(self) -> Answer:
+        """The best, good or not."""
+        assert self.best is not None
+        return self.best._replace(iterations=self.iterations)
 
 
 def _given(warm: Mapping[str, Floats], name: str, like: Floats) -> Floats | None:
@@ -366,69 +279,89 @@ def _solve_ellipsoid(
     confidence_set: EllipsoidSet, problem: Problem, warm: Mapping[str, Floats], tolerance: float
 ) -> Answer:
     dim, simplex = confidence_set.dim, confidence_set.simplex
-    space: _EllipsoidSpace = _LOCAL.get(
-        ("ellipsoid", problem.sizes, problem.n_actions, dim, simplex),
-        lambda: _EllipsoidSpace(problem.sizes, problem.n_actions, dim, simplex),
-    )
     P0, G, E0, E, chi, smallest = kept_rows(problem, dim, simplex, confidence_set.reduced)
     require_rows(confidence_set, bool((smallest > EMPTY_MARGIN).any()))
-    rows = ellipsoid.Rows(P0, G, E0, E)
-    memory = space.memory
+    widths = list(problem.sizes[1:-1])
+    space = _space("ellipsoid", problem, [dim] * len(widths) if simplex else widths, [dim - 1] * len(widths))
+
+    def resort(inside: Floats) -> robust.Result:
+        return robust.solve_ellipsoids(
+            space.layout, space.lengths, (P0, G, E0, E), inside, kept_active(problem, confidence_set), smallest,
+            simplex, problem.log_prior, problem.cost, tolerance, LARGEST_RESIDUAL,
+        )  # fmt: skip
+
+    return _solve_polyhedra(space, ellipsoid.Rows(P0, G, E0, E), chi, problem, warm, tolerance, resort)
+
+
+def _solve_l1(confidence_set: L1Set, problem: Problem, warm: Mapping[str, Floats], tolerance: float) -> Answer:
+    balls = Balls.of(confidence_set, problem)
+    space = _space("l1", problem, balls.rows, balls.free)
+
+    def resort(inside: Floats) -> robust.Result:
+        return robust.solve_balls(
+            space.layout, space.lengths, balls, inside, problem.log_prior, problem.cost, tolerance, LARGEST_RESIDUAL
+        )
+
+    rows, chi = ellipsoid.Rows(*balls.polyhedra(space.layout, space.lengths)), np.zeros(space.lengths.free)
+    return _solve_polyhedra(space, rows, chi, problem, warm, tolerance, resort)
+
+
+def _space(kind: str, problem: Problem, rows: list[int], free: list[int]) -> _PolyhedronSpace:
+    key = (kind, problem.sizes, problem.n_actions, *rows, *free)
+    space: _PolyhedronSpace = SPACES.get(key, lambda: _PolyhedronSpace(problem.sizes, problem.n_actions, rows, free))
+    return space
+
+
+def _solve_polyhedra(
+    space: _PolyhedronSpace, rows: ellipsoid.Rows, chi: Floats, problem: Problem, warm: Mapping[str, Floats],
+    tolerance: float, resort: Callable[[Floats], robust.Result],
+) -> Answer:  # fmt: skip
+    """The attempts over row sets P0 + G chi, E0 + E chi >= 0, |chi| <= 1, with points chi of them."""
+    memory, E0, E = space.memory, rows.E0, rows.E
     mu = MU * max(problem.highest_cost, LEAST_COST)
-    iterations = 0
-    best: Certificate = (np.nan, np.inf, np.inf)
-    chain: tuple[_Attempt, ...] = _CHAIN
     last, before, known = (_given(warm, name, chi) for name in ("chi", "before", "centre"))
     centre = (chi if known is None else known).copy()
+    pause, left = _pause(warm)
+    search = _Search(tolerance)
 
     def place(comfort: float, last: Floats, before: Floats) -> float:
         return place_points(space.layout, E0, E, comfort, last, before, centre, memory.chi, memory.work, space.scratch)
 
-    # After each refusal the shortcut waits twice as long: where it never works it costs next to nothing.
-    pause, left = _pause(warm)
+    def kept() -> Warm:
+        waiting = np.array([pause, left], dtype=np.float64)
+        return _kept("chi", memory.chi, last) | {"centre": centre.copy(), "pause": waiting}
+
+    def solved(attempt: _Attempt) -> bool:
+        value, gap, residual, used = ellipsoid.iterate(
+            space.layout, rows, problem.log_prior, problem.cost, attempt.mu * mu, attempt.mu * MU,
+            tolerance, LARGEST_RESIDUAL, attempt.limit, attempt.careful, space.point, space.direction, memory,
+        )  # fmt: skip
+        return search.offer((value, gap, residual), used, attempt.status, memory, kept)
+
     if last is not None:
         share = place(COMFORT if known is None else WARM_COMFORT, last, centre if before is None else before)
-        chain = (_warm_attempt(share), *_CHAIN)
+        # After each refusal the shortcut waits twice as long: where it never works it costs next to nothing.
         if left == 0:
-            chain = (_SHORTCUT, *chain)
-            pause = left = min(2 * pause + 1, LONGEST_PAUSE)
+            found = ellipsoid.shortcut(space.layout, rows, problem.log_prior, problem.cost, space.point, memory)
+            refused = not certified(found, tolerance)
+            pause = left = min(2 * pause + 1, LONGEST_PAUSE) if refused else 0
+            if not refused:
+                search.offer(found, 0, "shortcut", memory, kept)
+                return search.answer
         else:
             left -= 1
-    for attempt in chain:
-        if attempt.status not in ("shortcut", "warm"):
-            centre[:] = chi
-            place(COMFORT, centre, centre)
-        value, gap, residual, used = ellipsoid.iterate(
-            space.layout, rows, problem.log_prior, problem.cost, attempt.mu * mu, attempt.mu * MU, attempt.lift,
-            tolerance, LARGEST_RESIDUAL, attempt.limit, attempt.careful, attempt.patient, space.point,
-            space.direction, memory,
-        )  # fmt: skip
-        iterations += used
-        found = value, gap, residual
-        if _certified(found, tolerance):
-            best = found
-            break
-        best = min(best, found, key=_size)
-    else:
+        if solved(_warm_attempt(share)):
+            return search.answer
+    for attempt in _CHAIN:
         centre[:] = chi
-        place(np.inf, centre, centre)
-        resort = robust.solve_ellipsoids(
-            space.layout, space.lengths, (P0, G, E0, E), memory.chi, kept_active(problem, confidence_set), smallest,
-            simplex, problem.log_prior, problem.cost, tolerance, LARGEST_RESIDUAL,
-        )  # fmt: skip
-        return _smoothed(
-            resort,
-            best,
-            iterations,
-            tolerance,
-            {"chi": resort.blocks.chi, "pause": np.array([pause, left], dtype=np.float64)},
-        )
-    if attempt.status == "shortcut":
-        pause = left = 0
-    return Answer(
-        memory.log_q, memory.q, memory.kernels, *best, iterations, attempt.status,
-        _kept("chi", memory.chi, last) | {"centre": centre, "pause": np.array([pause, left], dtype=np.float64)},
-    )  # fmt: skip
+        place(COMFORT, centre, centre)
+        if solved(attempt):
+            return search.answer
+    centre[:] = chi
+    place(np.inf, centre, centre)  # where the smoothed dual starts from, and a later warm step returns to
+    found_last = resort(memory.chi)
+    search.offer(found_last.certificate, found_last.iterations, "smoothed", found_last.memory, kept)
+    return search.answer
 
 
 def _pause(warm: Mapping[str, Floats]) -> tuple[int, int]:
@@ -440,7 +373,7 @@ def _pause(warm: Mapping[str, Floats]) -> tuple[int, int]:
 
 
 def _solve_box(confidence_set: BoxSet, problem: Problem, warm: Mapping[str, Floats], tolerance: float) -> Answer:
-    space: _BoxSpace = _LOCAL.get(
+    space: _BoxSpace = SPACES.get(
         ("box", problem.sizes, problem.n_actions),
         lambda: _BoxSpace(problem.sizes, problem.n_actions),
     )
@@ -450,42 +383,39 @@ def _solve_box(confidence_set: BoxSet, problem: Problem, warm: Mapping[str, Floa
         lower, upper = (kept_tables(problem, bounds) for bounds in (confidence_set.lower, confidence_set.upper))
     require_rows(confidence_set, box.prepare(space.layout, lower, upper, rows, memory) > 0)
     mu = MU * max(problem.highest_cost, LEAST_COST)
-    iterations = 0
-    best: Certificate = (np.nan, np.inf, np.inf)
-    chain = [attempt for attempt in _CHAIN if attempt.status != "careful"]
     last, before = _given(warm, "kernels", memory.kernels), _given(warm, "before", memory.kernels)
+    search = _Search(tolerance)
+
+    def solved(attempt: _Attempt) -> bool:
+        value, gap, residual, used = box.iterate(
+            space.layout, rows, problem.log_prior, problem.cost, attempt.mu * mu, attempt.mu * MU,
+            tolerance, LARGEST_RESIDUAL, attempt.limit, space.point, space.direction, memory,
+        )  # fmt: skip
+        kept = _kept("kernels", memory.kernels, last)
+        return search.offer((value, gap, residual), used, attempt.status, memory, lambda: kept)
+
     if last is not None:
         share = box.move_inside(space.layout, rows, last, rows.inside if before is None else before, memory.kernels)
-        chain.insert(0, _warm_attempt(share))
-    for attempt in chain:
-        if attempt.status != "warm":
+        if solved(_warm_attempt(share)):
+            return search.answer
+    for attempt in _CHAIN:
+        if not attempt.careful:  # boxes have no blocks to factor
             memory.kernels[:] = rows.inside
-        value, gap, residual, used = box.iterate(
-            space.layout, rows, problem.log_prior, problem.cost, attempt.mu * mu, attempt.mu * MU, attempt.lift,
-            tolerance, LARGEST_RESIDUAL, attempt.limit, attempt.patient, space.point, space.direction, memory,
-        )  # fmt: skip
-        iterations += used
-        found = value, gap, residual
-        if _certified(found, tolerance):
-            best = found
-            break
-        best = min(best, found, key=_size)
-    else:
-        resort = robust.solve_boxes(
-            problem.sizes, problem.n_actions, rows.low, rows.high, rows.inside, problem.log_prior, problem.cost,
-            tolerance, LARGEST_RESIDUAL,
-        )  # fmt: skip
-        return _smoothed(resort, best, iterations, tolerance, {"kernels": resort.memory.kernels.copy()})
-    return Answer(
-        memory.log_q, memory.q, memory.kernels, *best, iterations, attempt.status,
-        _kept("kernels", memory.kernels, last),
+            if solved(attempt):
+                return search.answer
+    resort = robust.solve_boxes(
+        problem.sizes, problem.n_actions, rows.low, rows.high, rows.inside, problem.log_prior, problem.cost,
+        tolerance, LARGEST_RESIDUAL,
     )  # fmt: skip
+    kernels = resort.memory.kernels.copy()
+    search.offer(resort.certificate, resort.iterations, "smoothed", resort.memory, lambda: {"kernels": kernels})
+    return search.answer
 
 
 def _solve_known(
     confidence_set: KnownKernels, problem: Problem, warm: Mapping[str, Floats], tolerance: float
 ) -> Answer:
-    space: _KnownSpace = _LOCAL.get(
+    space: _KnownSpace = SPACES.get(
         ("known", problem.sizes, problem.n_actions),
         lambda: _KnownSpace(problem.sizes, problem.n_actions),
     )
@@ -503,5 +433,6 @@ def _solve_known(
 _SOLVERS: dict[type, Callable[..., Answer]] = {
     EllipsoidSet: _solve_ellipsoid,
     BoxSet: _solve_box,
+    L1Set: _solve_l1,
     KnownKernels: _solve_known,
 }

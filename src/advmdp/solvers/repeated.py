@@ -18,8 +18,9 @@ from advmdp._compiled import inner_kernel, kernel
 from advmdp.confidence import KnownKernels
 from advmdp.occupancy import condition
 from advmdp.solvers import sparse, tridiagonal
-from advmdp.solvers.mirror import LARGEST_RESIDUAL, mirror_descent_step
+from advmdp.solvers.mirror import mirror_descent_step
 from advmdp.solvers.sparse import Indices
+from advmdp.solvers.step import LARGEST_RESIDUAL, MirrorStep, SolverError
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -133,8 +134,16 @@ class RepeatedStep:
 
     def cold(self, log_q: Floats, cost: Floats, tolerance: float = 1e-8) -> FlatStep:
         """The same step, from any positive ``log_q``, by the general solver."""
-        step = mirror_descent_step(self._set, None, cost, 1.0, log_q=log_q, tolerance=tolerance)
-        policy = np.empty_like(log_q)
+        try:
+            step = mirror_descent_step(self._set, None, cost, 1.0, log_q=log_q, tolerance=tolerance)
+        except SolverError as error:
+            if error.step is not None:
+                error.step = self._flat(error.step)
+            raise
+        return self._flat(step)
+
+    def _flat(self, step: MirrorStep) -> FlatStep:
+        policy = np.empty_like(step.flat.log_q)
         condition(step.flat.log_q, self._set.n_actions, policy)
         return FlatStep(step.flat.log_q, policy, step.value, step.gap, step.residual, step.iterations, step.status)
 

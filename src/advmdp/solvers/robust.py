@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from advmdp._compiled import inner_kernel, kernel
 from advmdp.solvers import tridiagonal
+from advmdp.solvers.balls import Balls, bound_balls
 from advmdp.solvers.centring import way_to_sphere
 from advmdp.solvers.certificate import (
     certify_rolled,
@@ -633,8 +634,8 @@ def certify(layout: Layout, log_prior: Floats, cost: Floats, memory: Memory) -> 
 
 
 class Result(NamedTuple):
-    """The certificate (value, gap, residual) that meets the tolerance, with the answer in the working memory, or else
-    the one with the smallest gap."""
+    """The certificate (value, gap, residual) that meets the tolerance, or else the one with the smallest gap, with its
+    answer in the working memory."""
 
     certificate: tuple[float, float, float]
     iterations: int
@@ -658,6 +659,23 @@ def solve_ellipsoids(
         bound_ellipsoids(layout, blocks, active, smallest, layer_work, block_work, order, memory)
 
     return _follow(layout, sizes, blocks, not simplex, log_prior, cost, tolerance, largest_residual, bounds)
+
+
+def solve_balls(
+    layout: Layout, sizes: BufferSizes, balls: Balls, inside: Floats, log_prior: Floats, cost: Floats, tolerance: float,
+    largest_residual: float,
+) -> Result:  # fmt: skip
+    """The mirror step over l1 balls, with points ``inside`` their polyhedra."""
+    order = np.empty(int(layout.nexts.max(initial=1)), dtype=np.int64)
+
+    def bounds(memory: Memory) -> None:
+        memory.bound[layout.block_at[-1] :] = 0.0
+        for h, (centres, radii) in enumerate(zip(balls.centres, balls.radii, strict=True)):
+            prices = memory.V[layout.state_at[h + 1] : layout.state_at[h + 2]]
+            bound_balls(layout, h, centres, radii, prices, order, memory.bound)
+
+    blocks = make_blocks(sizes, *balls.polyhedra(layout, sizes), np.zeros(sizes.next), inside)
+    return _follow(layout, sizes, blocks, False, log_prior, cost, tolerance, largest_residual, bounds)
 
 
 def solve_boxes(
@@ -744,6 +762,7 @@ def _follow(
     # Smoothing costs about tau per row and unit of occupancy.
     certified_from = tolerance / (4.0 * len(layout.states) * (int(layout.rows.max()) + 1))
     best = (np.nan, np.inf, np.inf)
+    kept: list[Floats] = []
     iterations = 0
     solved = solve_rows(layout, blocks, tau, 0.0, True, memory)
     prices = memory.V.copy()
@@ -755,14 +774,16 @@ def _follow(
             bounds(memory)
             found = certify(layout, log_prior, cost, memory)
             good = abs(found[1]) <= tolerance and found[2] <= largest_residual
-            if good or abs(found[1]) < best[1]:
-                best = found
+            if good or (found[2] < np.inf and abs(found[1]) < best[1]):
+                best, kept = found, [table.copy() for table in (memory.log_q, memory.q, memory.kernels)]
             if good or last:
                 break
         earlier, prices = prices, memory.V.copy()
         tau *= REDUCTION
         solved = _predict(layout, blocks, entries, log_prior, cost, tau, REDUCTION * (prices - earlier), memory)
-    if not solved and best[1] == np.inf:
+    if best[1] < np.inf:
+        memory.log_q[:], memory.q[:], memory.kernels[:] = kept
+    else:
         # The prices and kernels of the last tau are an answer too, if a poor one.
         bounds(memory)
         best = certify(layout, log_prior, cost, memory)

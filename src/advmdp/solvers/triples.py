@@ -32,8 +32,8 @@ from advmdp.errors import InvalidMDPError, InvalidSpecError
 from advmdp.solvers import tridiagonal
 from advmdp.solvers.entropic_rows import Groups, box_row, l1_row
 from advmdp.solvers.layout import Layout, copy_into, make_layout, view2
-from advmdp.solvers.mirror import _LOCAL, LARGEST_RESIDUAL, MirrorStep, SolverError
 from advmdp.solvers.problem import FlatTables, Tables, require_step
+from advmdp.solvers.step import LARGEST_RESIDUAL, SPACES, MirrorStep, checked_warm, required
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -607,41 +607,32 @@ def triples_step(
         step_size * _flat_tables("loss", loss, pairs),
         _flat_tables("kernels", kernels, triples),
     )
-    space: _Space = _LOCAL.get(("triples", sizes, n_actions), lambda: _Space(sizes, n_actions))
+    space: _Space = SPACES.get(("triples", sizes, n_actions), lambda: _Space(sizes, n_actions))
     point, memory = space.point, space.memory
     if problem.kind == KNOWN:
         point.p[:] = problem.low
         point.log_p[:] = problem.log_low
         point.group[:] = 0
-    if warm and "prices" in warm and warm["prices"].shape == point.price.shape:
+    warm = checked_warm(warm)
+    if "prices" in warm and warm["prices"].shape == point.price.shape:
         status = "warm"
         point.price[:] = warm["prices"]
     else:
         status = "cold"
         soft_bellman(problem, point, memory.z)
-    iterations, value, gap, residual = _maximise(problem, space)
-    if status == "warm" and not (gap <= tolerance and residual <= LARGEST_RESIDUAL):
-        status = "cold"
+
+    def found(status: str, used: int, value: float, gap: float, residual: float) -> MirrorStep:
+        flat = FlatTables(memory.q.copy(), memory.log_q.copy(), point.p[: -prod(triples[-1])].copy())
+        warm = {"prices": point.price.copy()}
+        return MirrorStep(flat, sizes, n_actions, value, gap, residual, used, status, warm)
+
+    step = found(status, *_maximise(problem, space))
+    if status == "warm" and not (step.gap <= tolerance and step.residual <= LARGEST_RESIDUAL):
         soft_bellman(problem, point, memory.z)
-        more, value, gap, residual = _maximise(problem, space)
-        iterations += more
-    if not (gap <= tolerance and residual <= LARGEST_RESIDUAL):
-        raise SolverError(
-            f"the mirror step over triples stopped with a duality gap of {gap:.3g} and a residual of "
-            f"{residual:.3g} after {iterations} iterations; {tolerance:.3g} and "
-            f"{LARGEST_RESIDUAL:.3g} were asked for (save the step with error.save(path))",
-            gap,
-            residual,
-            {"set": type(confidence_set).__name__, **problem._asdict()},
-        )
-    return MirrorStep(
-        FlatTables(memory.q.copy(), memory.log_q.copy(), point.p[: -prod(triples[-1])].copy()),
-        sizes,
-        n_actions,
-        value=value,
-        gap=gap,
-        residual=residual,
-        iterations=iterations,
-        status=status,
-        warm={"prices": point.price.copy()},
-    )
+        used, *certificate = _maximise(problem, space)
+        second = found("cold", used + step.iterations, *certificate)
+        step = second if not step.gap <= second.gap else step
+    return required(
+        "mirror step over triples", step, tolerance,
+        lambda: {"set": type(confidence_set).__name__, **problem._asdict()},
+    )  # fmt: skip

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from advmdp._compiled import inner_kernel, kernel
 from advmdp.layered import Layers
 from advmdp.solvers import tridiagonal
-from advmdp.solvers.mirror import SolverError
+from advmdp.solvers.step import SolverError
 from advmdp.solvers.repeated import FlatStep
 
 Floats = NDArray[np.float64]

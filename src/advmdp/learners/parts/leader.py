@@ -31,6 +31,8 @@ class Leading(NamedTuple):
     #: The set whose kernels q belongs to.
     set: ConfidenceSet | None = None
     last: FlatStep | None = None
+    #: The solver raises where it misses its tolerance.
+    missed: bool = False
 
     @property
     def gap(self) -> float:

@@ -5,6 +5,11 @@ Where a step stands is a :class:`Descent` (or :class:`BankDescent`); ``start`` g
 *Hints.*  With predictions m_k the estimate that a step is given is y_k = lhat_k - m_k, and the hint m_{k+1}: it moves
 by y_k + m_{k+1}.  The hints telescope, and what makes a step unstable is y_k alone.
 
+*Steps that are hard to solve.*  A step whose certificate misses the tolerance is taken with the gap that is proved of
+it.  Where the solver finds no occupancy measure of the set at all, the step is by a share of the losses, and the rest
+r_k is added to those of the next: it moves by y_k + r_{k-1} - r_k, as if -r_k were a hint, and loses at most
+<q_k - q_{k+1}, r_k> by that.
+
 *Adaptive step sizes.*  With eta_{k+1} ~ 1 / Delta_k and rho = eta_{k+1} / eta_k the step begins at
 q_k^rho q_1^(1 - rho), and Delta grows by the gap of each step: see :class:`Adaptive`.
 """
@@ -22,6 +27,7 @@ import numpy as np
 
 from advmdp._checks import float_array
 from advmdp._compiled import kernel
+from advmdp._log import logger
 from advmdp.confidence import ConfidenceSet, KnownKernels
 from advmdp.errors import InvalidSpecError
 from advmdp.layered import FloatArray, IntArray, LayeredMDP, Layers, LinearMixtureModel, TabularModel, logarithm
@@ -29,11 +35,14 @@ from advmdp.learners.options import Entropy
 from advmdp.occupancy import check_policy, condition, occupancy_measure
 from advmdp.solvers import MirrorStep, mirror_descent_step
 from advmdp.solvers.conditional import ConditionalStep, certified_occupancy, conditional_step
-from advmdp.solvers.mirror import SolverError, restored_warm
+from advmdp.solvers.mirror import restored_warm
 from advmdp.solvers.repeated import FlatStep, RepeatedStep
+from advmdp.solvers.step import SolverError
 
-#: A step that the solver certifies with a gap above its tolerance, and at most this, is taken all the same.
-LARGEST_GAP = 1e-4
+#: A step that can have cost more than this is logged as a warning.
+LARGE_COST = 1e-4
+#: The shares of its losses that a step is tried with, one after the other; the last is a projection on the set.
+SHARES = (1.0, 0.25, 1.0 / 16.0, 1.0 / 256.0, 0.0)
 #: Nothing is divided by less.
 SMALLEST = 1e-300
 #: The share of the usual start that a start policy is mixed with.
@@ -88,6 +97,17 @@ def restored_scale(rate: Rate, tree: dict[str, Any]) -> float:
     return scale
 
 
+def all_losses(estimate: FloatArray, hint: FloatArray | None, rest: FloatArray | None) -> FloatArray:
+    """What a step moves by."""
+    losses = estimate if hint is None else estimate + hint
+    return losses if rest is None else losses + rest
+
+
+def restored_rest(layers: Layers, tree: dict[str, Any]) -> FloatArray | None:
+    """What a step left to the next, out of a file."""
+    return None if tree.get("rest") is None else layers.flat_vector(tree["rest"], "rest")
+
+
 class OccupancyStep:
     """A step over Delta(P_{k+1}), whose iterate is an occupancy measure."""
 
@@ -112,11 +132,51 @@ class Descent(NamedTuple):
     last: MirrorStep | FlatStep | None = None
     #: Delta, of steps that adapt.
     scale: float = 0.0
+    #: What that step can have cost because it is not exact (``docs/certificates.md``), and whether it is not within
+    #: the tolerance of its solver.
+    gap: float = 0.0
+    missed: bool = False
+    #: Losses that it has left to the next; None where, as always but in an emergency, there are none.
+    rest: FloatArray | None = None
 
-    @property
-    def gap(self) -> float:
-        """The duality gap of that step."""
-        return 0.0 if self.last is None else max(self.last.gap, 0.0)
+
+class Taken(NamedTuple):
+    """A certified step."""
+
+    step: Any
+    #: See :class:`Descent`.
+    gap: float
+    missed: bool
+    rest: FloatArray | None
+
+
+def take(solve: Callable[[FloatArray], Any], losses: FloatArray, eta: float, log_q: FloatArray) -> Taken:
+    """The step ``solve(losses)``, or the best certified one that there is, by all losses or a share of them.
+
+    What it costs: its gap, and eta <q_k - q_{k+1}, rest> for losses that it leaves to the next.  A shorter step is
+    tried only where a longer one costs more than LARGE_COST.  Raises :class:`SolverError` where there is none.
+    """
+    best: Taken | None = None
+    for share in SHARES:
+        try:
+            step, missed = solve(losses if share == 1.0 else share * losses), share < 1.0
+        except SolverError as error:
+            step, missed, failure = error.step, True, error
+        if step is None:
+            continue
+        gap, rest = max(step.gap, 0.0), None
+        if share < 1.0:
+            rest = (1.0 - share) * losses
+            new_log_q = step.flat.log_q if isinstance(step, MirrorStep) else step.log_q
+            gap += max(0.0, eta * float((np.exp(log_q) - np.exp(new_log_q)) @ rest))
+        if best is None or gap < best.gap:
+            best = Taken(step, gap, missed, rest)
+        if gap <= LARGE_COST:
+            return best
+    if best is None:
+        raise failure
+    logger.warning("a mirror step is certified up to %.2g only: it is taken, and certificate counts it", best.gap)
+    return best
 
 
 def uniform_log_q(layers: Layers) -> FloatArray:
@@ -204,22 +264,17 @@ class MirrorDescent(OccupancyStep, RatedStep):
             gap = mixability_gap(np.exp(state.log_q), estimate, self.rate(state, k), self.problem.layers.pair_offsets)
             state = self._turned(self.eta, state, gap)
         eta = self.rate(state, k)
-        losses = estimate if hint is None else estimate + hint
+        losses = all_losses(estimate, hint, state.rest)
         options: dict[str, Any] = {"log_q": state.log_q, "entropy": self.entropy, "kernels": state.kernels}
-        try:
-            step = mirror_descent_step(confidence_set, None, losses, eta, warm=state.warm, **options)
-        except SolverError as error:
-            if not error.gap <= LARGEST_GAP:
-                raise
-            # A certified step is worth its gap, which the learner's certificate counts: no episode is lost to it.
-            try:
-                step = mirror_descent_step(confidence_set, None, losses, eta, tolerance=2.0 * error.gap, **options)
-            except SolverError:  # it was the residual that missed: stop earlier, where it is still small
-                step = mirror_descent_step(confidence_set, None, losses, eta, tolerance=LARGEST_GAP, **options)
-        log_q = step.flat.log_q
+
+        def solve(losses: FloatArray) -> MirrorStep:
+            return mirror_descent_step(confidence_set, None, losses, eta, warm=state.warm, **options)
+
+        taken = take(solve, losses, eta, state.log_q)
+        step, log_q = taken.step, taken.step.flat.log_q
         policy = policy_of(log_q, self.problem.layers)
         kernels = step.kernels if self.entropy == "triples" else None
-        return Descent(log_q, policy, kernels, step.warm, step, state.scale)
+        return Descent(log_q, policy, kernels, step.warm, step, state.scale, *taken[1:])
 
     def _turned(self, adaptive: Adaptive, state: Descent, gap: float) -> Descent:
         """At q_k^rho q_1^(1 - rho), with the next step size."""
@@ -242,7 +297,10 @@ class MirrorDescent(OccupancyStep, RatedStep):
 
     def tree(self, state: Descent) -> dict[str, Any]:
         """For a checkpoint; the policy follows from log q."""
-        return {"log_q": state.log_q, "kernels": state.kernels, "warm": state.warm, "scale": state.scale}
+        return {
+            "log_q": state.log_q, "kernels": state.kernels, "warm": state.warm, "scale": state.scale,
+            "rest": state.rest,
+        }  # fmt: skip
 
     def restore(self, tree: dict[str, Any]) -> Descent:
         """The inverse of :meth:`tree`, or ValueError."""
@@ -252,7 +310,8 @@ class MirrorDescent(OccupancyStep, RatedStep):
             kernels = [table.copy() for table in LayeredMDP(tree["kernels"]).kernels]
         scale = restored_scale(self.eta, tree)
         policy = policy_of(log_q, self.problem.layers)
-        return Descent(log_q, policy, kernels, restored_warm(tree["warm"]), None, scale)
+        rest = restored_rest(self.problem.layers, tree)
+        return Descent(log_q, policy, kernels, restored_warm(tree["warm"]), None, scale, rest=rest)
 
 
 @kernel
@@ -302,10 +361,9 @@ class PolicyDescent(NamedTuple):
     #: Delta, of steps that adapt.
     scale: float = 0.0
 
-    @property
-    def gap(self) -> float:
-        """The recursion is exact, but for rounding."""
-        return 0.0
+    #: The recursion is exact, but for rounding.
+    gap: float = 0.0
+    missed: bool = False
 
 
 @dataclass(frozen=True)
@@ -422,19 +480,21 @@ class KnownDescent(OccupancyStep, RatedStep):
             gap = mixability_gap(np.exp(state.log_q), estimate, self.rate(state, k), self.mdp.layers.pair_offsets)
             scale, log_q = self.eta.turn(state.scale, gap, state.log_q, self.start().log_q)
             state = state._replace(scale=scale, log_q=log_q)
-        losses = estimate if hint is None else estimate + hint
-        step = self._step(state.log_q, self.rate(state, k) * losses)
-        return Descent(step.log_q, available_only(step.policy, self.mdp.layers), None, None, step, state.scale)
+        losses, eta = all_losses(estimate, hint, state.rest), self.rate(state, k)
+        taken = take(lambda part: self._step(state.log_q, eta * part), losses, eta, state.log_q)
+        log_q, policy = taken.step.log_q, available_only(taken.step.policy, self.mdp.layers)
+        return Descent(log_q, policy, None, None, taken.step, state.scale, *taken[1:])
 
     def tree(self, state: Descent) -> dict[str, Any]:
         """For a checkpoint."""
-        return {"log_q": state.log_q, "scale": state.scale}
+        return {"log_q": state.log_q, "scale": state.scale, "rest": state.rest}
 
     def restore(self, tree: dict[str, Any]) -> Descent:
         """The inverse of :meth:`tree`, or ValueError; the policy, which does not follow from log q to the last bit,
         is put in place by the learner."""
-        log_q, scale = checked_log_q(self.mdp.layers, tree["log_q"]), restored_scale(self.eta, tree)
-        return Descent(log_q, policy_of(log_q, self.mdp.layers), scale=scale)
+        layers, scale = self.mdp.layers, restored_scale(self.eta, tree)
+        log_q = checked_log_q(layers, tree["log_q"])
+        return Descent(log_q, policy_of(log_q, layers), scale=scale, rest=restored_rest(layers, tree))
 
 
 @dataclass(frozen=True)
@@ -478,6 +538,11 @@ class BankDescent(NamedTuple):
     def gap(self) -> float:
         """Of all base steps."""
         return sum(base.gap for base in self.base)
+
+    @property
+    def missed(self) -> bool:
+        """Whether one of them is not within the tolerance of its solver."""
+        return any(base.missed for base in self.base)
 
 
 @dataclass(frozen=True)

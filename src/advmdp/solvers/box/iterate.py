@@ -21,14 +21,15 @@ CERTIFIABLE = 3.0
 
 @kernel
 def iterate(
-    layout: Layout, rows: Rows, log_prior: Floats, cost: Floats, mu: float, per_spread: float,
-    lift: float, tolerance: float, largest_residual: float, limit: int, patient: bool, x: Point, d: Point,
-    memory: Memory,
+    layout: Layout, rows: Rows, log_prior: Floats, cost: Floats, mu: float, per_spread: float, tolerance: float,
+    largest_residual: float, limit: int, x: Point, d: Point, memory: Memory,
 ) -> tuple[float, float, float, int]:  # fmt: skip
-    """Interior-point iterations from a fresh start; (value, gap, residual, iterations) of the certificate that meets
-    the tolerance, which ``memory`` then holds, or else of the one with the smallest gap."""
-    mu = start(layout, rows, log_prior, cost, mu, per_spread, lift, x, memory)
+    """Interior-point iterations around the rows ``memory.kernels``: (value, gap, residual, iterations) of the
+    certificate that meets the tolerance, or else of the one with the smallest gap.  ``memory`` then holds its answer.
+    """
+    mu = start(layout, rows, log_prior, cost, mu, per_spread, x, memory)
     best = np.nan, np.inf, np.inf
+    good = False
     stuck = False
     for iteration in range(limit + 1):
         mu, weighted, flow, dual = residuals(layout, rows, log_prior, cost, x, memory)
@@ -38,17 +39,18 @@ def iterate(
             good = abs(found[1]) <= tolerance and found[2] <= largest_residual
             if interior_point.closer(found, best) or good:
                 best = found
+                if not good:
+                    interior_point.keep(memory)
             if good or last:
                 break
         assemble(layout, rows, x, memory)
-        target = interior_point.first_target(mu, dual, patient)
-        longest = 0.0
-        for corrected in range(1 if patient else 2):
-            if corrected:
-                after = interior_point.after_predictor(mu, min(1.0, longest), second_order(layout, x, memory))
-                target = interior_point.corrected_target(mu, dual, after)
-            longest = direction(layout, rows, x, target, corrected == 1, d, memory)
+        longest = direction(layout, rows, x, 0.0, False, d, memory)
+        after = interior_point.after_predictor(mu, min(1.0, longest), second_order(layout, x, memory))
+        target = interior_point.corrected_target(mu, dual, after)
+        longest = direction(layout, rows, x, target, True, d, memory)
         stuck = not np.isfinite(d.V[0])
         if not stuck:
-            interior_point.advance(x, d, interior_point.step_along(longest, patient, target / mu, x.q, d.q))
+            interior_point.advance(x, d, interior_point.step_along(longest, target / mu, x.q, d.q))
+    if not good and best[1] < np.inf:
+        interior_point.recall(memory)
     return best[0], best[1], best[2], iteration

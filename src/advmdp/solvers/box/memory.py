@@ -73,6 +73,9 @@ class Memory(NamedTuple):
     products: Floats  # one entry: the number of complementarity products
     log_q: Floats
     q: Floats
+    kept_log_q: Floats  # the answer of the best certificate so far, if that was not good enough
+    kept_q: Floats
+    kept_kernels: Floats
     mass: Floats
     entry_rounding: Floats  # per entry of P: how well it is known
     blur: Floats  # per state: how well the logarithm of its mass is known
@@ -104,7 +107,8 @@ def make_memory(layout: Layout, sizes: BufferSizes) -> Memory:
         "a_ready": entry, "b_ready": entry, "a_second": entry, "b_second": entry, "diag": sizes.diag, "off": sizes.off,
         "fastest": int(layout.blocks.max()), "stacked": int((layout.blocks * layout.nexts).max()),
         "laplacian": int(layout.states.max()), "kernels": entry, "bound": block, "products": 1, "log_q": block,
-        "q": block, "mass": sizes.state, "entry_rounding": entry, "blur": sizes.state,
+        "q": block, "kept_log_q": block, "kept_q": block, "kept_kernels": entry,
+        "mass": sizes.state, "entry_rounding": entry, "blur": sizes.state,
     }  # fmt: skip
     return Memory(
         work=np.zeros((8, int(layout.blocks.max()))),

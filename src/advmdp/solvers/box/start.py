@@ -155,7 +155,7 @@ def move_inside(layout: Layout, rows: Rows, last: Floats, before: Floats, out: F
 
 @inner_kernel
 def start(
-    layout: Layout, rows: Rows, log_prior: Floats, cost: Floats, mu: float, per_spread: float, lift: float,
+    layout: Layout, rows: Rows, log_prior: Floats, cost: Floats, mu: float, per_spread: float,
     x: Point, memory: Memory,
 ) -> float:  # fmt: skip
     """Set the first iterate at the kernels that ``memory.kernels`` holds (inside the boxes); return its mu."""
@@ -166,7 +166,7 @@ def start(
             memory.reach[i] = 0.9 * memory.kernels[i] + 0.1 / m * rows.high[i]
             memory.entry_rounding[i] = 1e-15 * rows.high[i]
     spread = start_prices(
-        layout, memory.kernels, memory.reach, log_prior, cost, lift, memory.work, memory.log_q,
+        layout, memory.kernels, memory.reach, log_prior, cost, False, memory.work, memory.log_q,
         memory.mass, x.V, memory.log_weight,
     )  # fmt: skip
     set_scale(layout, memory.mass, memory.state_scale)

@@ -12,7 +12,7 @@ rarely the pair is played.  Weights appear in the Schur complement only, which i
 scaling is Nesterov and Todd's, the step Mehrotra's predictor and corrector.
 """
 
-from advmdp.solvers.ellipsoid.iterate import iterate
+from advmdp.solvers.ellipsoid.iterate import iterate, shortcut
 from advmdp.solvers.ellipsoid.memory import Memory, Point, Rows, make_memory, make_point
 
-__all__ = ["Memory", "Point", "Rows", "iterate", "make_memory", "make_point"]
+__all__ = ["Memory", "Point", "Rows", "iterate", "make_memory", "make_point", "shortcut"]

@@ -18,26 +18,33 @@ Floats = NDArray[np.float64]
 
 # The gap is seldom less than nine tenths of the weighted complementarity.
 CERTIFIABLE = 1.25
+# After a step shorter than this, a careful iteration makes one without predictor and corrector, to this share of mu.
+SHORT = 0.2
+PLAIN = 0.3
+
+
+@kernel
+def shortcut(
+    layout: Layout, rows: Rows, log_prior: Floats, cost: Floats, x: Point, memory: Memory
+) -> tuple[float, float, float]:
+    """(value, gap, residual) of the step if the kernels do not bind, found near the points ``memory.chi``; the gap is
+    infinite where they do.  ``memory`` holds the answer."""
+    return carry_flow(layout, rows, log_prior, cost, x, memory)
 
 
 @kernel
 def iterate(
-    layout: Layout, rows: Rows, log_prior: Floats, cost: Floats, mu: float, per_spread: float,
-    lift: float, tolerance: float, largest_residual: float, limit: int, careful: bool, patient: bool, x: Point,
-    d: Point, memory: Memory,
+    layout: Layout, rows: Rows, log_prior: Floats, cost: Floats, mu: float, per_spread: float, tolerance: float,
+    largest_residual: float, limit: int, careful: bool, x: Point, d: Point, memory: Memory,
 ) -> tuple[float, float, float, int]:  # fmt: skip
-    """Interior-point iterations from a fresh start: (value, gap, residual, iterations) of the certificate that meets
-    the tolerance, which ``memory`` then holds, or else of the one with the smallest gap.
-
-    They start around the points ``memory.chi`` of the sets; with ``limit = 0`` there is no iteration, but the shortcut
-    from the same points.  (On its own it would compile most of this once more.)
+    """Interior-point iterations around the points ``memory.chi`` of the sets: (value, gap, residual, iterations) of the
+    certificate that meets the tolerance, or else of the one with the smallest gap.  ``memory`` then holds its answer.
     """
-    if limit == 0:
-        value, gap, residual = carry_flow(layout, rows, log_prior, cost, x, memory)
-        return value, gap, residual, 0
-    mu = start(layout, rows, log_prior, cost, mu, per_spread, lift, x, memory)
+    mu = start(layout, rows, log_prior, cost, mu, per_spread, careful, x, memory)
     best = np.nan, np.inf, np.inf
+    good = False
     stuck = False
+    length = 1.0
     for iteration in range(limit + 1):
         mu, weighted, flow, dual = residuals(layout, rows, log_prior, cost, x, memory)
         last = stuck or iteration == limit or not mu >= 0.0
@@ -46,17 +53,23 @@ def iterate(
             good = abs(found[1]) <= tolerance and found[2] <= largest_residual
             if interior_point.closer(found, best) or good:
                 best = found
+                if not good:
+                    interior_point.keep(memory)
             if good or last:
                 break
         assemble(layout, rows, careful, x, memory)
-        target = interior_point.first_target(mu, dual, patient)
-        longest = 0.0
-        for corrected in range(1 if patient else 2):
-            if corrected:
-                after = interior_point.after_predictor(mu, min(1.0, longest), second_order(layout, x, d, memory))
-                target = interior_point.corrected_target(mu, dual, after)
-            longest = direction(layout, rows, x, target, corrected == 1, d, memory)
+        # Where the corrector overshoots, complementarity can go round in circles: a plain step along the path ends it.
+        plain = careful and length < SHORT
+        target = PLAIN * mu
+        if not plain:
+            longest = direction(layout, rows, x, 0.0, False, d, memory)
+            after = interior_point.after_predictor(mu, min(1.0, longest), second_order(layout, x, d, memory))
+            target = interior_point.corrected_target(mu, dual, after)
+        longest = direction(layout, rows, x, target, not plain, d, memory)
         stuck = not np.isfinite(d.V[0])
         if not stuck:
-            interior_point.advance(x, d, interior_point.step_along(longest, patient, target / mu, x.q, d.q))
+            length = interior_point.step_along(longest, target / mu, x.q, d.q)
+            interior_point.advance(x, d, length)
+    if not good and best[1] < np.inf:
+        interior_point.recall(memory)
     return best[0], best[1], best[2], iteration

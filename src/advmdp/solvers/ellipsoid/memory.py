@@ -66,6 +66,9 @@ class Memory(NamedTuple):
     bound: Floats
     log_q: Floats
     q: Floats
+    kept_log_q: Floats  # the answer of the best certificate so far, if that was not good enough
+    kept_q: Floats
+    kept_kernels: Floats
     mass: Floats
     entry_rounding: Floats  # per entry of P: how well it is known
     blur: Floats  # per state: how well the logarithm of its mass is known
@@ -119,6 +122,9 @@ def make_memory(layout: Layout, sizes: BufferSizes) -> Memory:
         bound=np.zeros(sizes.block),
         log_q=np.zeros(sizes.block),
         q=np.zeros(sizes.block),
+        kept_log_q=np.zeros(sizes.block),
+        kept_q=np.zeros(sizes.block),
+        kept_kernels=np.zeros(sizes.next),
         mass=np.zeros(sizes.state),
         entry_rounding=np.zeros(sizes.next),
         blur=np.zeros(sizes.state),

@@ -43,18 +43,19 @@ def reach_of(layout: Layout, rows: Rows, mix: float, memory: Memory) -> None:
 @inner_kernel
 def start(
     layout: Layout, rows: Rows, log_prior: Floats, cost: Floats, mu: float, per_spread: float,
-    lift: float, x: Point, memory: Memory,
+    careful: bool, x: Point, memory: Memory,
 ) -> float:  # fmt: skip
     """Set the first iterate around the points ``memory.chi`` of the sets and return its mu.
 
-    A slack that is missing (a point outside its set, or on the edge) is given a floor, and made good on the way.
+    ``careful``: with masses that satisfy the flow equations.  A slack that is missing (a point outside its set, or on
+    the edge) is given a floor, and made good on the way.
     """
     largest = 1.0 - 1e-9
     H = layout.states.shape[0]
     kernels_of(layout, rows, memory.chi, memory.kernels)
-    reach_of(layout, rows, 0.1 if lift < 0.0 else 0.0, memory)
+    reach_of(layout, rows, 0.0 if careful else 0.1, memory)
     spread = start_prices(
-        layout, memory.kernels, memory.reach, log_prior, cost, lift, memory.work, memory.log_q,
+        layout, memory.kernels, memory.reach, log_prior, cost, careful, memory.work, memory.log_q,
         memory.mass, x.V, memory.log_weight,
     )  # fmt: skip
     set_scale(layout, memory.mass, memory.state_scale)

@@ -1,0 +1,113 @@
+"""Balls in the l1 norm as polyhedra, in the form in which the interior-point method takes its row sets.
+
+A row is P = centre - v + u, with what is taken away, 0 <= v <= centre, and what is added, u >= 0, of equal sums, at
+most half the radius: |P - centre|_1 <= radius exactly where there are such u and v.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from advmdp._compiled import kernel
+from advmdp.confidence import L1Set
+from advmdp.solvers.extreme_rows import sort_decreasing
+from advmdp.solvers.layout import BufferSizes, Layout
+from advmdp.solvers.problem import Problem
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+# Less of a centre or of a radius is none: the set would be too thin for floating point.
+THINNEST = 1e-13
+
+
+class Balls(NamedTuple):
+    """Centres (m, N) and radii (N) of each layer but the last, blocks a-major."""
+
+    centres: list[Floats]
+    radii: list[Floats]
+
+    @classmethod
+    def of(cls, confidence_set: L1Set, problem: Problem) -> Balls:
+        """Of the reachable states of a step."""
+        centres, radii = [], []
+        for h in range(len(problem.sizes) - 2):
+            centre, radius = confidence_set.centres[h], confidence_set.radii[h]
+            if problem.kept is not None:
+                centre = centre[problem.kept[h]][:, :, problem.kept[h + 1]]
+                radius = radius[problem.kept[h]]
+            centres.append(centre.transpose(2, 1, 0).reshape(centre.shape[2], -1))
+            radii.append(radius.T.ravel())
+        return cls(centres, radii)
+
+    @property
+    def rows(self) -> list[int]:
+        """Inequalities per block: of v twice, of u, and of its sum."""
+        return [3 * len(centre) + 1 for centre in self.centres]
+
+    @property
+    def free(self) -> list[int]:
+        """Coordinates: u and v, whose sums are equal."""
+        return [2 * len(centre) - 1 for centre in self.centres]
+
+    def polyhedra(self, layout: Layout, sizes: BufferSizes) -> tuple[Floats, Floats, Floats, Floats]:
+        """(P0, G, E0, E) of P = P0 + G chi, E0 + E chi >= 0, around rows inside; the ball |chi| <= 1 cuts nothing off.
+
+        What cannot move has slopes of zero and slacks of one.
+        """
+        P0, G, E0, E = (np.zeros(length) for length in (sizes.next, sizes.slope, sizes.row, sizes.row_slope))
+        E0[:] = 1.0
+        for h, (centres, radii) in enumerate(zip(self.centres, self.radii, strict=True)):
+            m, N = centres.shape
+            k, n_rows = 2 * m - 1, 3 * m + 1
+            rows = P0[layout.next_at[h] :][: m * N].reshape(m, N)
+            slopes = G[layout.slope_at[h] :][: m * k * N].reshape(m, k, N)
+            offsets = E0[layout.row_at[h] :][: n_rows * N].reshape(n_rows, N)
+            normals = E[layout.row_slope_at[h] :][: n_rows * k * N].reshape(n_rows, k, N)
+            rows[:] = centres
+            for b in range(N):
+                moving = np.flatnonzero(centres[:, b] > THINNEST)
+                centre, half = centres[moving, b], min(0.5 * radii[b], 1.0)
+                if half <= THINNEST or m == 1:
+                    continue
+                # Half of what may be moved, or of what there is, taken evenly and handed out evenly.
+                taken = 0.5 * min(half, 1.0) * centre
+                added = np.full(m, taken.sum() / m)
+                count = len(moving)
+                equal = np.concatenate([np.ones(count), -np.ones(m)])
+                steps = np.linalg.qr(np.column_stack([equal, np.eye(count + m)]))[0][:, 1 : count + m]
+                steps = 4.0 * half * steps  # longer than any u and v are
+                v, u = steps[:count], steps[count:]
+                free = count + m - 1
+                rows[moving, b] -= taken
+                rows[:, b] += added
+                slopes[:, :free, b] += u
+                slopes[moving, :free, b] -= v
+                offsets[moving, b], normals[moving, :free, b] = taken, v
+                offsets[m + moving, b], normals[m + moving, :free, b] = centre - taken, -v
+                offsets[2 * m : 3 * m, b], normals[2 * m : 3 * m, :free, b] = added, u
+                offsets[3 * m, b], normals[3 * m, :free, b] = half - added.sum(), -u.sum(axis=0)
+        return P0, G, E0, E
+
+
+@kernel
+def bound_balls(
+    layout: Layout, h: int, centres: Floats, radii: Floats, prices: Floats, order: Integers, bound: Floats
+) -> None:
+    """``bound``: the minimum of P.V over each ball of layer h, half the radius moved from the dearest states."""
+    m, N = centres.shape
+    sort_decreasing(prices, order)
+    best = order[m - 1]
+    for b in range(N):
+        total = 0.0
+        for t in range(m):
+            total += centres[t, b] * prices[t]
+        left = min(0.5 * radii[b], 1.0 - centres[best, b])
+        for i in range(m - 1):
+            moved = min(centres[order[i], b], max(left, 0.0))
+            total += moved * (prices[best] - prices[order[i]])
+            left -= moved
+        bound[layout.block_at[h] + b] = total
