@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from advmdp._compiled import inner_kernel, kernel
 from advmdp.layered import Layers
 from advmdp.solvers import tridiagonal
-from advmdp.solvers.step import SolverError
 from advmdp.solvers.repeated import FlatStep
+from advmdp.solvers.step import SolverError
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
