@@ -85,7 +85,7 @@ def answers() -> Iterator[tuple[str, np.ndarray]]:
         for family, seed in (("ellipsoid", 10), ("simplex", 0), ("box", 1), ("l1", 5)):
             instance = ordinary(family, seed)
             problem = (instance.confidence_set, None, instance.loss, instance.step_size)
-            for attempts in (*((attempt,) for attempt in chain[1:] if family == "ellipsoid"), ()):
+            for attempts in (*((attempt,) for attempt in chain[1:] if family in ("ellipsoid", "box")), ()):
                 mirror._CHAIN = attempts
                 step = mirror_descent_step(*problem, log_q=instance.log_q)
                 yield f"{family} by {step.status}", step.flat.log_q

@@ -32,7 +32,7 @@ def test_smoothed_dual_agrees_with_the_interior_point_method(
     ("family", "seed", "status"),
     [
         ("ellipsoid", 0, "cold"), ("simplex", 1, "cold"), ("box", 0, "cold"),
-        ("ellipsoid", 37, "careful"), ("simplex", 0, "careful"),
+        ("ellipsoid", 37, "careful"), ("simplex", 0, "careful"), ("box", 68, "careful"),
         ("ellipsoid", 39, "smoothed"), ("simplex", 17, "smoothed"), ("box", 49, "smoothed"),
     ],
 )  # fmt: skip

@@ -23,6 +23,10 @@ HOLD = 0.7
 # or near the end steps would gain no more than two digits.
 BOLD = 0.01
 BOLDEST = 1e-4
+# Where the corrector overshoots, complementarity can go round in circles: after a step shorter than SHORT, a careful
+# iteration makes one without predictor and corrector, to the share PLAIN of mu.
+SHORT = 0.2
+PLAIN = 0.3
 
 
 @inner_kernel

@@ -75,7 +75,7 @@ class _Attempt(NamedTuple):
     """One way to run the interior-point method; they are tried in order until one is certified."""
 
     status: str
-    careful: bool  # factor the blocks by rotations
+    careful: bool  # from settled masses, with plain steps where others are short, and blocks factored by rotations
     limit: int  # iterations
     mu: float  # multiple of the usual first mu
 
@@ -389,7 +389,7 @@ def _solve_box(confidence_set: BoxSet, problem: Problem, warm: Mapping[str, Floa
     def solved(attempt: _Attempt) -> bool:
         value, gap, residual, used = box.iterate(
             space.layout, rows, problem.log_prior, problem.cost, attempt.mu * mu, attempt.mu * MU,
-            tolerance, LARGEST_RESIDUAL, attempt.limit, space.point, space.direction, memory,
+            tolerance, LARGEST_RESIDUAL, attempt.limit, attempt.careful, space.point, space.direction, memory,
         )  # fmt: skip
         kept = _kept("kernels", memory.kernels, last)
         return search.offer((value, gap, residual), used, attempt.status, memory, lambda: kept)
@@ -399,10 +399,9 @@ def _solve_box(confidence_set: BoxSet, problem: Problem, warm: Mapping[str, Floa
         if solved(_warm_attempt(share)):
             return search.answer
     for attempt in _CHAIN:
-        if not attempt.careful:  # boxes have no blocks to factor
-            memory.kernels[:] = rows.inside
-            if solved(attempt):
-                return search.answer
+        memory.kernels[:] = rows.inside
+        if solved(attempt):
+            return search.answer
     resort = robust.solve_boxes(
         problem.sizes, problem.n_actions, rows.low, rows.high, rows.inside, problem.log_prior, problem.cost,
         tolerance, LARGEST_RESIDUAL,

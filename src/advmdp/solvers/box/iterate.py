@@ -22,15 +22,16 @@ CERTIFIABLE = 3.0
 @kernel
 def iterate(
     layout: Layout, rows: Rows, log_prior: Floats, cost: Floats, mu: float, per_spread: float, tolerance: float,
-    largest_residual: float, limit: int, x: Point, d: Point, memory: Memory,
+    largest_residual: float, limit: int, careful: bool, x: Point, d: Point, memory: Memory,
 ) -> tuple[float, float, float, int]:  # fmt: skip
     """Interior-point iterations around the rows ``memory.kernels``: (value, gap, residual, iterations) of the
     certificate that meets the tolerance, or else of the one with the smallest gap.  ``memory`` then holds its answer.
     """
-    mu = start(layout, rows, log_prior, cost, mu, per_spread, x, memory)
+    mu = start(layout, rows, log_prior, cost, mu, per_spread, careful, x, memory)
     best = np.nan, np.inf, np.inf
     good = False
     stuck = False
+    length = 1.0
     for iteration in range(limit + 1):
         mu, weighted, flow, dual = residuals(layout, rows, log_prior, cost, x, memory)
         last = stuck or iteration == limit or not mu >= 0.0
@@ -44,13 +45,17 @@ def iterate(
             if good or last:
                 break
         assemble(layout, rows, x, memory)
-        longest = direction(layout, rows, x, 0.0, False, d, memory)
-        after = interior_point.after_predictor(mu, min(1.0, longest), second_order(layout, x, memory))
-        target = interior_point.corrected_target(mu, dual, after)
-        longest = direction(layout, rows, x, target, True, d, memory)
+        plain = careful and length < interior_point.SHORT
+        target = interior_point.PLAIN * mu
+        if not plain:
+            longest = direction(layout, rows, x, 0.0, False, d, memory)
+            after = interior_point.after_predictor(mu, min(1.0, longest), second_order(layout, x, memory))
+            target = interior_point.corrected_target(mu, dual, after)
+        longest = direction(layout, rows, x, target, not plain, d, memory)
         stuck = not np.isfinite(d.V[0])
         if not stuck:
-            interior_point.advance(x, d, interior_point.step_along(longest, target / mu, x.q, d.q))
+            length = interior_point.step_along(longest, target / mu, x.q, d.q)
+            interior_point.advance(x, d, length)
     if not good and best[1] < np.inf:
         interior_point.recall(memory)
     return best[0], best[1], best[2], iteration

@@ -156,9 +156,12 @@ def move_inside(layout: Layout, rows: Rows, last: Floats, before: Floats, out: F
 @inner_kernel
 def start(
     layout: Layout, rows: Rows, log_prior: Floats, cost: Floats, mu: float, per_spread: float,
-    x: Point, memory: Memory,
+    careful: bool, x: Point, memory: Memory,
 ) -> float:  # fmt: skip
-    """Set the first iterate at the kernels that ``memory.kernels`` holds (inside the boxes); return its mu."""
+    """Set the first iterate at the kernels that ``memory.kernels`` holds (inside the boxes); return its mu.
+
+    ``careful``: with masses that satisfy the flow equations.
+    """
     for h in range(layout.states.shape[0]):
         m = layout.nexts[h]
         at = layout.next_at[h]
@@ -166,7 +169,7 @@ def start(
             memory.reach[i] = 0.9 * memory.kernels[i] + 0.1 / m * rows.high[i]
             memory.entry_rounding[i] = 1e-15 * rows.high[i]
     spread = start_prices(
-        layout, memory.kernels, memory.reach, log_prior, cost, False, memory.work, memory.log_q,
+        layout, memory.kernels, memory.reach, log_prior, cost, careful, memory.work, memory.log_q,
         memory.mass, x.V, memory.log_weight,
     )  # fmt: skip
     set_scale(layout, memory.mass, memory.state_scale)

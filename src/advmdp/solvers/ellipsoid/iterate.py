@@ -18,9 +18,6 @@ Floats = NDArray[np.float64]
 
 # The gap is seldom less than nine tenths of the weighted complementarity.
 CERTIFIABLE = 1.25
-# After a step shorter than this, a careful iteration makes one without predictor and corrector, to this share of mu.
-SHORT = 0.2
-PLAIN = 0.3
 
 
 @kernel
@@ -58,9 +55,8 @@ def iterate(
             if good or last:
                 break
         assemble(layout, rows, careful, x, memory)
-        # Where the corrector overshoots, complementarity can go round in circles: a plain step along the path ends it.
-        plain = careful and length < SHORT
-        target = PLAIN * mu
+        plain = careful and length < interior_point.SHORT
+        target = interior_point.PLAIN * mu
         if not plain:
             longest = direction(layout, rows, x, 0.0, False, d, memory)
             after = interior_point.after_predictor(mu, min(1.0, longest), second_order(layout, x, d, memory))
