@@ -19,11 +19,11 @@ from advmdp.solvers import (
     conditional_value,
     lower_occupancy,
     mirror_descent_step,
-    reference,
     upper_occupancy,
 )
 from advmdp.solvers.conditional import certified_occupancy
 from advmdp.solvers.extreme_rows import ellipsoid_points
+from tests.solvers import reference
 from tests.solvers.checks import flow_error
 from tests.solvers.instances import FAMILIES, harsh, ordinary
 

@@ -7,8 +7,9 @@ import pytest
 
 from advmdp.confidence import BoxSet, EllipsoidSet, KnownKernels, L1Set
 from advmdp.errors import InvalidMDPError
-from advmdp.solvers import lower_occupancy, reference, upper_occupancy
+from advmdp.solvers import lower_occupancy, upper_occupancy
 from advmdp.solvers.occupancy_bounds import extreme_rows, occupancy_intervals
+from tests.solvers import reference
 from tests.solvers.instances import FAMILIES, harsh, ordinary
 
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from advmdp._compiled import kernel
 from advmdp.confidence import EllipsoidSet
-from advmdp.solvers import reference
 from advmdp.solvers.weights import largest, largest_of_three, largest_work_size, weight_sets
+from tests.solvers import reference
 
 
 @kernel
