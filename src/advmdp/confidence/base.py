@@ -18,15 +18,13 @@ from numpy.typing import ArrayLike, NDArray
 from advmdp.errors import InvalidMDPError, InvalidSpecError
 from advmdp.layered import with_copied_rows
 from advmdp.layered.rows import SparseRows, is_sparse, like, sparse_table, sums_of, values_of
+from advmdp.rows.hull import layer_hull
+from advmdp.rows.layer import ROUNDING, Layer
 
 #: Dense: ``(S_h, A, ...)``.
 Table = NDArray[np.float64]
 #: Of a layer, ``(S_h, A, S_{h+1})`` and perhaps d: what a sparse one does not store is zero in every kernel of the set.
 RowTable = Table | SparseRows
-
-ROUNDING = 1e-12
-"""Sums of probabilities are compared with one up to this much, the error of adding a long row."""
-
 
 ENLARGEMENT = 1.01
 """An empty set is enlarged to this much more than the smallest multiple of its radius that is not empty."""
@@ -77,6 +75,8 @@ class ConfidenceSet(ABC):
     Immutable: learners replace a set, they never change one.
     """
 
+    single = False
+    """Whether there is one kernel in the set, by what it is."""
     sparse: bool
     """Whether some layer is stored by its possible transitions alone."""
     _supports: Supports
@@ -156,6 +156,11 @@ class ConfidenceSet(ABC):
         return self._supports.arrivals
 
     @property
+    def supports(self) -> Sequence[Any]:
+        """A table of each layer whose entries are the possible transitions."""
+        return self._supports.tables
+
+    @property
     def n_entries(self) -> int:
         """Possible transitions of all layers but the last."""
         return self._supports.entries
@@ -169,6 +174,10 @@ class ConfidenceSet(ABC):
         """The same set with other :meth:`_row_data`."""
 
     @abstractmethod
+    def compiled_rows(self) -> Any:
+        """The rows of all layers as a named tuple of :mod:`advmdp.rows`, for compiled passes; its memory is new."""
+
+    @abstractmethod
     def contains(self, kernels: Sequence[ArrayLike], tolerance: float = 1e-9) -> bool:
         """Does each row of a reachable state lie in its row set, up to this distance?"""
 
@@ -177,9 +186,22 @@ class ConfidenceSet(ABC):
 
         Exact. The rows of an empty pair are NaN.
         """
-        from advmdp.solvers.occupancy_bounds import entrywise_hull
+        data, bounds = self.compiled_rows(), []
+        for h, table in enumerate(self._supports.tables[:-1]):
+            layer = self.layer(h)
+            low, high = np.empty((2, *values_of(table).shape[: 1 if isinstance(table, SparseRows) else 3]))
+            layer_hull(
+                data, layer, self.arrivals, np.arange(layer.n), np.zeros(layer.m), np.empty(layer.n * layer.n_actions),
+                low.ravel(), high.ravel(),
+            )  # fmt: skip
+            bounds.append([like(table, np.maximum(bound, 0.0)) for bound in (low, high)])
+        last = np.ones((self.layer_sizes[-2], self.n_actions, 1))
+        return tuple([*(pair[side] for pair in bounds), last] for side in (0, 1))  # type: ignore[return-value]
 
-        return entrywise_hull(self)
+    def layer(self, h: int) -> Layer:
+        """Where layer h lies, for compiled passes."""
+        n, m = self.layer_sizes[h : h + 2]
+        return Layer(h, n, self.n_actions, m, self.n_actions * sum(self.layer_sizes[:h]))
 
     def _set_reachable(self, reachable: list[NDArray[np.bool_]]) -> None:
         self.reachable = reachable
