@@ -105,6 +105,9 @@ class BoxSet(ConfidenceSet):
         widest = max(self.layer_sizes)
         return BoxRows(self.rows, self.flat_upper, np.empty(widest), np.empty(widest, dtype=np.int64))
 
+    def _entry_ranges(self) -> tuple[list[Any], list[Any]]:
+        return self.lower, self.upper
+
     def empty_pairs(self) -> NDArray[np.intp]:
         return self._list_pairs(
             [

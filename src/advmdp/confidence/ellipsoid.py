@@ -240,6 +240,13 @@ class EllipsoidSet(ConfidenceSet):
             for multiple, reached in zip(self._smallest_multiples(), self.reachable, strict=False)
         )
 
+    def contains_mixture(self, theta: Sequence[Table], kernels: Sequence[ArrayLike]) -> bool:
+        for h in range(self.horizon - 1):
+            apart = theta[h] - self.centres[h]
+            if apart @ self.grams[h] @ apart > self.radius[h] ** 2 * (1.0 + 1e-9):
+                return False
+        return True
+
     def contains(self, kernels: Sequence[ArrayLike], tolerance: float = 1e-9) -> bool:
         tables = self._row_tables("kernels", kernels)
         for h in range(self.horizon - 1):

@@ -83,6 +83,13 @@ class L1Set(ConfidenceSet):
         widest = max(self.layer_sizes)
         return L1Rows(rows, np.concatenate(self.radii, axis=None), np.empty(widest), np.empty(widest, dtype=np.int64))
 
+    def row_diameters(self) -> list[Table]:
+        return [2.0 * radius for radius in self.radii]
+
+    def row_distances(self, kernels: Sequence[Table]) -> list[Table]:
+        around = zip(self.radii, self.centres, kernels, strict=True)
+        return [radius + np.abs(centre - row).sum(axis=2) for radius, centre, row in around]
+
     def empty_pairs(self) -> NDArray[np.intp]:
         return np.empty((0, 3), dtype=np.intp)
 

@@ -3,7 +3,8 @@ centre, its largest value of a linear function, and the way back into it.
 
 What the row set of a pair is to an ellipsoid, in its own coordinates.  ``normals`` are (k, r), a column for each of the
 r rows, so that loops over rows vectorise.  Both methods keep a list of active rows whose normals are factored as Q R:
-of the two ``factors`` (2, k + 1, k + 1) the first has Q' in its first columns, the second R.
+of the two ``factors`` (2, k + 1, k + 1) the first has Q' in its first columns, the second R.  ``work`` is (8, w), w at
+least r and k + 1.
 """
 
 from __future__ import annotations
@@ -27,11 +28,6 @@ NONE: int = np.int64(-1)  # type: ignore[assignment]
 FIRST: int = np.int64(0)  # type: ignore[assignment]
 
 
-def path_work_size(n_rows: int, k: int) -> int:
-    """Length of the ``work`` of :func:`shortest_point` and :func:`follow_path`."""
-    return 3 * n_rows + 5 * (k + 1)
-
-
 @inner_kernel
 def shortest_point(
     normals: Floats, offsets: Floats, point: Floats, active: Integers, factors: Floats, work: Floats
@@ -44,9 +40,9 @@ def shortest_point(
     """
     k, r = normals.shape
     basis, triangle = factors[0], factors[1]
-    height = work[:r]
-    lengths = work[r : r + k + 1]  # multipliers of the active rows
-    falls = work[r + k + 1 : r + 2 * k + 2]  # by how much they fall along a step
+    height = work[0]
+    lengths = work[1]  # multipliers of the active rows
+    falls = work[2]  # by how much they fall along a step
     for j in range(k):
         point[j] = 0.0
     n_active = FIRST
@@ -132,16 +128,10 @@ def follow_path(
     lam.offsets + |g + sum lam_i normal_i|.
     """
     k, r = normals.shape
-    height = work[:r]  # row values along the piece: height + t climb
-    climb = work[r : 2 * r]
-    cosine = work[2 * r : 3 * r]
-    used = 3 * r
+    height, climb, cosine = work[0], work[1], work[2]  # row values along the piece: height + t climb
     basis, triangle = factors[0], factors[1]
-    moving = work[used : used + k]  # g - Q c
-    y = work[used + k : used + 2 * k]
-    c = work[used + 2 * k : used + 3 * k]
-    start = work[used + 3 * k : used + 4 * k]  # multipliers along the piece: start + t rate
-    rate = work[used + 4 * k : used + 5 * k]
+    moving, y, c = work[3], work[4], work[5]  # moving: g - Q c
+    start, rate = work[6], work[7]  # multipliers along the piece: start + t rate
     n_active = factor_rows(normals, rows, FIRST, n_active, basis, triangle)
     start_piece(normals, offsets, g, rows, n_active, basis, triangle, moving, y, c, height, climb)
     t = 0.0
@@ -191,7 +181,7 @@ def follow_path(
             break
 
     if points:
-        point_of_piece(basis, y, n_active, t, moving, c)
+        point_of_piece(basis, y, n_active, t, moving, k, c)
     # Where the ball only touches the polyhedron, t = 0 and the dual has no maximiser: stop just before.
     t = max(t, 1e-8 / norm)
     for j in range(k):
@@ -275,23 +265,16 @@ def extend_piece(
 
 
 @inner_kernel
-def remove(basis: Floats, p: int, x: Floats) -> float:
-    """Make x orthogonal to the p-th of the ``basis``; its component is returned."""
-    inner = 0.0
-    for j in range(x.shape[0]):
-        inner += basis[p, j] * x[j]
-    for j in range(x.shape[0]):
-        x[j] -= inner * basis[p, j]
-    return inner
-
-
-@inner_kernel
-def point_of_piece(basis: Floats, y: Floats, n_active: int, t: float, moving: Floats, point: Floats) -> None:
+def point_of_piece(basis: Floats, y: Floats, n_active: int, t: float, moving: Floats, k: int, point: Floats) -> None:
     """``x(t)`` on the piece.  t is large where most of g has cancelled: what is left is made orthogonal to the active
     rows once more.  Where nothing is left t may be infinite."""
     for p in range(n_active):
-        remove(basis, p, moving)
-    for j in range(moving.shape[0]):
+        inner = 0.0
+        for j in range(k):
+            inner += basis[p, j] * moving[j]
+        for j in range(k):
+            moving[j] -= inner * basis[p, j]
+    for j in range(k):
         point[j] = 0.0 if t == np.inf else t * moving[j]
         for p in range(n_active):
             point[j] += basis[p, j] * y[p]

@@ -8,7 +8,7 @@ import numpy as np
 
 from advmdp._compiled import inner_kernel, kernel
 from advmdp.layered.rows import Rows, next_state, row_begin, row_end
-from advmdp.rows.layer import BOUNDS, MEANS, ROUNDING, Floats, Integers, Layer, gather, sort_decreasing
+from advmdp.rows.layer import BOUNDS, MEANS, ROUNDING, Floats, Integers, Layer, gather, mass_and_mean, sort_decreasing
 
 
 class BoxRows(NamedTuple):
@@ -32,27 +32,23 @@ def box_means(
     if dense:
         sort_decreasing(values, data.order)
     for j in range(count):
+        end = row_begin(rows, h, states[j] * n_actions, m)
         for pair in range(states[j] * n_actions, (states[j] + 1) * n_actions):
-            begin = row_begin(rows, h, pair, m)
-            end = row_end(rows, h, pair, m)
+            begin, end = end, row_end(rows, h, pair, m)
             if not dense:
                 here = data.some[: end - begin]
                 gather(rows, h, begin, values, here, data.order)
-            means[pair] = box_row(
-                rows.values[begin:end], data.upper[begin:end], here, data.order, found[begin - start : end - start]
-            )
+            means[pair] = box_row(rows.values[begin:end], data.upper[begin:end], here, data.order, found, begin - start)
 
 
 @inner_kernel
-def box_row(low: Floats, high: Floats, values: Floats, order: Integers, row: Floats) -> float:
-    """Greedy: start from the lower bounds, fill up in decreasing order of ``values``."""
-    left = 1.0
-    mean = 0.0
-    for t in range(low.shape[0]):
-        left -= low[t]
-        mean += low[t] * values[t]
-    for t in range(row.shape[0]):
-        row[t] = low[t]
+def box_row(low: Floats, high: Floats, values: Floats, order: Integers, found: Floats, at: int) -> float:
+    """Greedy: start from the lower bounds, fill up in decreasing order of ``values``; the row goes to ``found``."""
+    mass, mean = mass_and_mean(low, values)
+    left = 1.0 - mass
+    wanted = found.shape[0] > 0
+    for t in range(low.shape[0] if wanted else 0):
+        found[at + t] = low[t]
     empty = left < -ROUNDING
     for i in range(low.shape[0]):
         if left <= 0.0:
@@ -63,8 +59,8 @@ def box_row(low: Floats, high: Floats, values: Floats, order: Integers, row: Flo
         filled = min(high[t] - low[t], left)
         mean += filled * values[t]
         left -= filled
-        if row.shape[0] > 0:
-            row[t] += filled
+        if wanted:
+            found[at + t] += filled
     return np.nan if empty or left > ROUNDING else float(mean)
 
 
@@ -109,6 +105,38 @@ def mark_reachable(
                     if most > ROUNDING:
                         reached[state + n + next_state(lower, h, begin, e)] = True
         state += n
+
+
+@inner_kernel
+def presolve_box_layer(lower: Floats, upper: Floats, low: Floats, high: Floats, excess: Floats) -> int:
+    """Bounds that every distribution between ``lower`` and ``upper`` (n, A, m) keeps, per block (m, N).
+
+    ``low_t = max(lower_t, 1 - sum of the other uppers)`` and the mirror image for ``high_t``; after this each
+    bound is attained.  ``excess[b]`` is by how much sum(lower) exceeds one or sum(upper) falls short of it
+    (positive: empty).  The number of empty blocks is returned.
+    """
+    n, A, m = lower.shape
+    n_empty = 0
+    for a in range(A):
+        for s in range(n):
+            b = a * n + s
+            sum_low = 0.0
+            sum_high = 0.0
+            for t in range(m):
+                sum_low += max(lower[s, a, t], 0.0)
+                sum_high += min(upper[s, a, t], 1.0)
+            excess[b] = max(sum_low - 1.0, 1.0 - sum_high)
+            for t in range(m):
+                # An interval that misses [0, 1] altogether.
+                excess[b] = max(excess[b], max(lower[s, a, t], 0.0) - min(upper[s, a, t], 1.0))
+            if excess[b] > 1e-12:
+                n_empty += 1
+            for t in range(m):
+                l = max(lower[s, a, t], 0.0)  # noqa: E741
+                u = min(upper[s, a, t], 1.0)
+                low[t, b] = max(l, 1.0 - (sum_high - u))
+                high[t, b] = max(min(u, 1.0 - (sum_low - l)), low[t, b])
+    return n_empty
 
 
 def least_multiples(middle: Floats, half: Floats) -> Floats:

@@ -2,15 +2,15 @@
 
 A block is one pair (s, a) of a layer, with flat index ``b = a * n_states + s``; the block index is the last axis of
 every array, so that inner loops run over blocks.  With ``gram = L L'`` the row set of a block is
-``P_t = phi_t.centre + g_t.z``, ``|z| <= 1``, ``g_t = radius L^-1 phi_t``.  A reflection turns ``e = sum_t g_t`` into the
-first axis, where the condition ``sum_t P_t = 1`` fixes the coordinate ``z0``; what is left is a unit ball again:
+``P_t = phi_t.centre + g_t.z``, ``|z| <= 1``, ``g_t = radius L^-1 phi_t``.  A reflection turns ``e = sum_t g_t`` into
+the first axis, where the condition ``sum_t P_t = 1`` fixes the coordinate ``z0``; what is left is a unit ball again:
 
     P = P0 + G chi,   |chi| <= 1,   E0 + E chi >= 0        (sum P0 = 1, sum G = 0).
 
-The inequality rows are the entries of P, or the entries of theta where the parameter is known to be non-negative.  A row
-that cannot be violated because it does not move (``|E_t| = 0``) is replaced by the harmless ``1 >= 0``, so that no later
-step has to know about it.  Emptiness is decided exactly: ``smallest[b]`` is the smallest multiple of the radius for
-which the block is not empty, the norm of the shortest z that satisfies all the rows.
+The inequality rows are the entries of P, or the entries of theta where the parameter is known to be non-negative.  A
+row that cannot be violated because it does not move (``|E_t| = 0``) is replaced by the harmless ``1 >= 0``, so that no
+later step has to know about it.  Emptiness is decided exactly: ``smallest[b]`` is the smallest multiple of the radius
+for which the block is not empty, the norm of the shortest z that satisfies all the rows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 
 from advmdp._compiled import inner_kernel, kernel
 from advmdp.layered.rows import Rows
-from advmdp.rows.balls import FIRST, FLAT, ROW_TOLERANCE, follow_path, path_work_size, pull_inside, shortest_point
+from advmdp.rows.balls import FIRST, FLAT, ROW_TOLERANCE, follow_path, pull_inside, shortest_point
 from advmdp.rows.layer import BOUNDS, MEANS, ROUNDING, Floats, Integers, Layer, normalise
 
 # An entry that moves by less than this over the whole ball is a constant.
@@ -72,14 +72,26 @@ def reduce_ellipsoid(
     if total:
         most, widest = max(nexts.tolist()), max(blocks)
         scratch = np.empty(layer_scratch(widest, most, d))
-        _reduce(features, states, nexts, n_actions, centres, grams, radius, simplex, *reduced, np.empty(d, dtype=np.int64), scratch)
+        _reduce(
+            features,
+            states,
+            nexts,
+            n_actions,
+            centres,
+            grams,
+            radius,
+            simplex,
+            *reduced,
+            np.empty(d, dtype=np.int64),
+            scratch,
+        )
     return reduced
 
 
 def layer_scratch(blocks: int, nexts: int, d: int) -> int:
     """Length of the ``scratch`` of :func:`reduce_layer` for layers up to this size."""
     rows = max(nexts, d)
-    return blocks * (nexts * d + 2 * d + 5) + 4 * d * d + rows * d + d + path_work_size(rows, d - 1)
+    return blocks * (nexts * d + 2 * d + 5) + 4 * d * d + rows * (d + 8) + d
 
 
 @kernel
@@ -169,7 +181,8 @@ def reduce_layer(
     used += k * n_rows
     offsets = scratch[used : used + n_rows]
     point = scratch[used + n_rows : used + n_rows + k]
-    work = scratch[used + n_rows + k :]
+    most = max(n_rows, d)
+    work = scratch[used + n_rows + k : used + n_rows + k + 8 * most].reshape((8, most))
     for b in range(N):
         z0 = abs(first[b])
         if not z0 < np.inf:
@@ -389,21 +402,23 @@ def ellipsoid_means(
         data.active[layer.block * k : (layer.block + N) * k].reshape((k, N)),
         data.smallest[layer.block : layer.block + N], values, work, data.block_work, data.picks, best, points,
     )  # fmt: skip
-    for b in range(N):
-        pair = b % n * layer.n_actions + b // n
-        means[pair] = best[b]
-        for t in range(m if points else 0):
-            value = P0[t, b]
-            for j in range(k):
-                value += G[t, j, b] * work[(3 + j) * N + b]
-            found[pair * m + t] = value
-        if points:
-            normalise(found[pair * m : (pair + 1) * m])
+    b = 0
+    for a in range(layer.n_actions):
+        for s in range(n):
+            means[s * layer.n_actions + a] = best[b]
+            if points:
+                row = found[(s * layer.n_actions + a) * m : (s * layer.n_actions + a + 1) * m]
+                for t in range(m):
+                    row[t] = P0[t, b]
+                    for j in range(k):
+                        row[t] += G[t, j, b] * work[(3 + j) * N + b]
+                normalise(row)
+            b += 1
 
 
 def block_work_size(n_rows: int, k: int) -> int:
     """Length of the ``block_work`` of :func:`extremes`."""
-    return n_rows * (k + 2) + 2 * k + 2 * (k + 1) ** 2 + path_work_size(n_rows, k)
+    return n_rows * (k + 2) + 2 * k + 2 * (k + 1) ** 2 + 8 * max(n_rows, k + 1)
 
 
 @inner_kernel
@@ -477,7 +492,9 @@ def ball_and_rows(
     shortest = work[used + k : used + 2 * k]
     used += 2 * k
     factors = work[used : used + 2 * (k + 1) ** 2].reshape((2, k + 1, k + 1))
-    rest = work[used + 2 * (k + 1) ** 2 :]
+    used += 2 * (k + 1) ** 2
+    most = max(r, k + 1)
+    path_work = work[used : used + 8 * most].reshape((8, most))
     for b in range(E0.shape[1]):
         steep = gains[b] > FLAT and smallest[b] <= 1.0 + ROUNDING
         binding = steep and least[b] < 0.0
@@ -497,7 +514,7 @@ def ball_and_rows(
             while n_active < k and active[n_active, b] >= 0:
                 picks[n_active] = active[n_active, b]
                 n_active += 1
-            gains[b] = follow_path(normals, offsets, squares, gains[b], picks, n_active, g, factors, rest, points)
+            gains[b] = follow_path(normals, offsets, squares, gains[b], picks, n_active, g, factors, path_work, points)
         if points:
             for j in range(k):
                 shortest[j] = chi[j, b]

@@ -8,7 +8,7 @@ import numpy as np
 
 from advmdp._compiled import inner_kernel
 from advmdp.layered.rows import Rows, row_begin, row_end
-from advmdp.rows.layer import BOUNDS, MEANS, Floats, Integers, Layer, gather, sort_decreasing
+from advmdp.rows.layer import BOUNDS, MEANS, Floats, Integers, Layer, gather, mass_and_mean, sort_decreasing
 
 
 class L1Rows(NamedTuple):
@@ -32,29 +32,27 @@ def l1_means(
     if dense:
         sort_decreasing(values, data.order)
     for j in range(count):
+        end = row_begin(rows, h, states[j] * n_actions, m)
         for pair in range(states[j] * n_actions, (states[j] + 1) * n_actions):
-            begin = row_begin(rows, h, pair, m)
-            end = row_end(rows, h, pair, m)
+            begin, end = end, row_end(rows, h, pair, m)
             if not dense:
                 here = data.some[: end - begin]
                 gather(rows, h, begin, values, here, data.order)
             means[pair] = l1_row(
-                rows.values[begin:end], data.radii[layer.block + pair], here, data.order,
-                found[begin - start : end - start],
-            )  # fmt: skip
+                rows.values[begin:end], data.radii[layer.block + pair], here, data.order, found, begin - start
+            )
 
 
 @inner_kernel
-def l1_row(centre: Floats, radius: float, values: Floats, order: Integers, row: Floats) -> float:
-    """Move half the radius to the best state, taking it from the worst states first."""
+def l1_row(centre: Floats, radius: float, values: Floats, order: Integers, found: Floats, at: int) -> float:
+    """Move half the radius to the best state, taking it from the worst states first; the row goes to ``found``."""
     m = centre.shape[0]
     if m == 0:
         return np.nan
-    mean = 0.0
-    for t in range(m):
-        mean += centre[t] * values[t]
-    for t in range(row.shape[0]):
-        row[t] = centre[t]
+    _mass, mean = mass_and_mean(centre, values)
+    wanted = found.shape[0] > 0
+    for t in range(m if wanted else 0):
+        found[at + t] = centre[t]
     best = order[0]
     left = min(0.5 * radius, 1.0 - centre[best])
     for i in range(m - 1, 0, -1):
@@ -64,9 +62,9 @@ def l1_row(centre: Floats, radius: float, values: Floats, order: Integers, row: 
         moved = min(centre[t], left)
         mean += moved * (values[best] - values[t])
         left -= moved
-        if row.shape[0] > 0:
-            row[best] += moved
-            row[t] -= moved
+        if wanted:
+            found[at + best] += moved
+            found[at + t] -= moved
     return float(mean)
 
 

@@ -94,6 +94,17 @@ def gather(rows: Rows, h: int, begin: int, values: Floats, some: Floats, order: 
 
 
 @sum_kernel
+def mass_and_mean(row: Floats, values: Floats) -> tuple[float, float]:
+    """``sum_t row_t`` and ``sum_t row_t values_t``."""
+    mass = 0.0
+    mean = 0.0
+    for t in range(row.shape[0]):
+        mass += row[t]
+        mean += row[t] * values[t]
+    return mass, mean
+
+
+@sum_kernel
 def mean_of_row(support: Rows, h: int, begin: int, row: Floats, values: Floats) -> float:
     """Of values of the next states, under a row with the support of the one that begins there."""
     total = 0.0

@@ -5,8 +5,8 @@ If the features of every pair of a layer sum to the same c over the next states,
     { sum_i mu_i phi_i / c :  mu in M },   M = { mu >= 0, sum mu = 1, |mu / c - centre|_Lambda <= radius },
 
 with one M for the whole layer.  The largest mean of a function V over the row set is then the largest value of w.mu
-over M, w_i = sum_t phi_i(t) V(t) / c: nothing but w depends on the pair.  M itself is a block of an ellipsoid with the d
-simulators as next states: mu = P0 + G chi, |chi| <= 1, and mu >= 0.
+over M, w_i = sum_t phi_i(t) V(t) / c: nothing but w depends on the pair.  M itself is a block of an ellipsoid with the
+d simulators as next states: mu = P0 + G chi, |chi| <= 1, and mu >= 0.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from advmdp._compiled import inner_kernel, kernel
 from advmdp.layered.rows import Rows, row_begin, row_end
-from advmdp.rows.balls import FIRST, FLAT, ROW_TOLERANCE, follow_path, path_work_size, pull_inside
+from advmdp.rows.balls import FIRST, FLAT, ROW_TOLERANCE, follow_path, pull_inside
 from advmdp.rows.ellipsoid import add_multiple, layer_scratch, reduce_layer, set_to, whitening
 from advmdp.rows.layer import BOUNDS, MEANS, ROUNDING, Floats, Integers, Layer, normalise
 
@@ -129,32 +129,28 @@ def corners_of_three(table: Floats, corners: Floats) -> None:
                     corners[2 * i + end, (i + 2) % 3] = 1.0 - share
 
 
-def largest_work_size(d: int) -> int:
-    """Length of the ``work`` of :func:`largest`."""
-    return 2 * d + path_work_size(d, d - 1)
-
-
 @inner_kernel
 def largest(
     table: Floats, active: Integers, w: Floats, picks: Integers, factors: Floats, work: Floats, points: bool
 ) -> float:
     """max of w.mu over the set M of a layer of :class:`Weights`, which must not be empty; w is overwritten.
 
-    A value of the dual problem, so an upper bound also where rounding interferes.  With ``points``, the first d entries
-    of ``work`` receive a mu that attains it.  Most of the time one of two guesses is right: the best vertex, and the
-    point of the ball in the plane sum mu = 1.  With d = 3 there is no other case but the corners.
+    A value of the dual problem, so an upper bound also where rounding interferes.  With ``points``, the first row of
+    ``work`` (10, d) receives a mu that attains it.  Most of the time one of two guesses is right: the best vertex, and
+    the point of the ball in the plane sum mu = 1.  With d = 3 there is no other case but the corners.
     """
     d = w.shape[0]
     k = d - 1
-    mu = work[:d]
-    g = work[d : d + k]
+    mu = work[0]
+    g = work[1]
     best = 0
+    top = w[0]
     low = w[0]
     for i in range(1, d):
-        if w[i] > w[best]:
+        if w[i] > top:
+            top = w[i]
             best = i
         low = min(low, w[i])
-    top = w[best]
     spread = top - low
     if spread > SMALLEST_SPREAD and table[d + 2, best] > 0.0:
         for i in range(d if points else 0):
@@ -201,8 +197,7 @@ def largest(
             while n_active < k and active[n_active] >= 0:
                 picks[n_active] = active[n_active]
                 n_active += 1
-            rest = work[2 * d :]
-            gain = follow_path(table[1:d], table[d], table[d + 1], gain, picks, n_active, g, factors, rest, points)
+            gain = follow_path(table[1:d], table[d], table[d + 1], gain, picks, n_active, g, factors, work[2:], points)
     if points:
         pull_inside(table[1:d], table[d], table[d + 3], g)
         point_of(table, g, mu)
@@ -272,7 +267,7 @@ def mixture_rows_of(weights: Weights, features: Rows, pairs: int) -> MixtureRows
     d = weights.table.shape[2]
     return MixtureRows(
         features, *weights, np.empty(d, dtype=np.int64), np.empty((2, d, d)), np.empty((d + 1) * pairs + d),
-        np.empty(largest_work_size(d)),
+        np.empty((10, d)),
     )  # fmt: skip
 
 
@@ -306,24 +301,27 @@ def mixture_means(
     possible = data.smallest[h] <= 1.0 + ROUNDING
     if d == 3 and possible and not points:
         largest_of_three(table, w, best)
+        for j in range(count):
+            first = states[j] * n_actions
+            shift = 0 if dense else j * n_actions - first
+            for pair in range(first, first + n_actions):
+                means[pair] = best[pair + shift]
+        return
     for j in range(count):
         for a in range(n_actions):
             pair = states[j] * n_actions + a
-            b = pair if dense else j * n_actions + a
-            if not possible:
-                best[b] = np.nan
-            elif d != 3 or points:
-                for i in range(d):
-                    one[i] = w[i, b]
-                best[b] = largest(table, active, one, data.picks, data.factors, data.block_work, points)
-            means[pair] = best[b]
+            for i in range(d):
+                one[i] = w[i, pair if dense else j * n_actions + a]
+            means[pair] = np.nan
+            if possible:
+                means[pair] = largest(table, active, one, data.picks, data.factors, data.block_work, points)
             if points:
                 begin = row_begin(rows, h, pair, m) - start
                 row = found[begin : row_end(rows, h, pair, m) - start]
                 if dense:
-                    mix(features, pair, N, d * N, data.block_work[:d], row)
+                    mix(features, pair, N, d * N, data.block_work[0], row)
                 else:
-                    mix(features, begin, size, 1, data.block_work[:d], row)
+                    mix(features, begin, size, 1, data.block_work[0], row)
 
 
 @inner_kernel
@@ -394,7 +392,7 @@ def mixture_bounds(data: MixtureRows, layer: Layer, first: int, end: int, low: F
 def bounds_of_mixtures(
     table: Floats, features: Floats, begin: int, end: int, step: int, shift: int, low: Floats, high: Floats
 ) -> None:
-    """Of entries with features (d, E), by the ball |chi| <= 1 and by single simulators; those of e go to e step + shift."""
+    """Of entries with features (d, E), by the ball |chi| <= 1 and by single simulators; of e at e step + shift."""
     d = features.shape[0]
     scale = table[d + 4, 0]
     if d == 3:

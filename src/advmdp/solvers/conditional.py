@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from advmdp._compiled import inner_kernel, kernel
 from advmdp.confidence import ConfidenceSet
 from advmdp.errors import InvalidMDPError
-from advmdp.layered.rows import Rows, SparseRows, like, next_state, row_begin, row_end
+from advmdp.layered.rows import Rows, next_state, row_begin, row_end
 from advmdp.rows.balls import ROW_ROUNDING
 from advmdp.rows.layer import Layer, extreme_means, mean_of_row
 from advmdp.solvers.problem import name_pair, require_rows
@@ -84,13 +84,7 @@ class ConditionalStep:
     @property
     def kernels(self) -> list[Any]:
         """The rows that :attr:`occupancy` comes from, as tables, sparse where the set is."""
-        found, confidence_set = [], self.confidence_set
-        flat = self.occupancy.kernels
-        for table in confidence_set.supports[:-1]:
-            size = len(table.values) if isinstance(table, SparseRows) else int(np.prod(table.shape[:3]))
-            found.append(like(table, flat[:size] if isinstance(table, SparseRows) else flat[:size].reshape(table.shape[:3])))
-            flat = flat[size:]
-        return [*found, np.ones((confidence_set.layer_sizes[-2], confidence_set.n_actions, 1))]
+        return self.confidence_set.tables(self.occupancy.kernels)
 
 
 def conditional_step(confidence_set: ConfidenceSet, log_reference: Floats, cost: Floats) -> ConditionalStep:
