@@ -332,7 +332,7 @@ def sparse_functions(
     h, n_actions, m = layer.h, layer.n_actions, layer.m
     d = features.shape[0]
     start = row_begin(rows, h, 0, m)
-    shift = start - rows.places[h, 2]
+    nexts = rows.nexts[start - rows.places[h, 2] :]
     b = 0
     for j in range(count):
         for pair in range(states[j] * n_actions, (states[j] + 1) * n_actions):
@@ -343,7 +343,7 @@ def sparse_functions(
                 y = 0.0
                 z = 0.0
                 for e in range(begin, end):
-                    f = values[rows.nexts[shift + e]]
+                    f = values[nexts[e]]
                     x += features[0, e] * f
                     y += features[1, e] * f
                     z += features[2, e] * f
@@ -353,7 +353,7 @@ def sparse_functions(
             for i in range(d if d != 3 else 0):
                 total = 0.0
                 for e in range(begin, end):
-                    total += features[i, e] * values[rows.nexts[shift + e]]
+                    total += features[i, e] * values[nexts[e]]
                 w[i, b] = scale * total
             b += 1
 
