@@ -1,10 +1,10 @@
 """The part of a unit ball that lies in a polyhedron, ``|x| <= 1, offset_i + normal_i.x >= 0``: its point next to the
 centre, its largest value of a linear function, and the way back into it.
 
-What the row set of a pair is to an ellipsoid, in its own coordinates.  ``normals`` are (k, r), a column for each of the
-r rows, so that loops over rows vectorise.  Both methods keep a list of active rows whose normals are factored as Q R:
-of the two ``factors`` (2, k + 1, k + 1) the first has Q' in its first columns, the second R.  ``work`` is (8, w), w at
-least r and k + 1.
+What the row set of a pair is to an ellipsoid, in its own coordinates.  ``normals`` are (k, r) or wider, a column for
+each of the r rows, so that loops over rows vectorise.  Both methods keep a list of active rows whose normals are
+factored as Q R: of the two ``factors`` (2, k + 1, k + 1) the first has Q' in its first columns, the second R.  ``work``
+is (8, w), w at least r and k + 1.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def shortest_point(
     multipliers non-negative by dropping rows.  Returns the number of active rows, listed in ``active``, or -1 if no x
     satisfies the rows (or the method did not finish).
     """
-    k, r = normals.shape
+    k, r = normals.shape[0], offsets.shape[0]
     basis, triangle = factors[0], factors[1]
     height = work[0]
     lengths = work[1]  # multipliers of the active rows
@@ -127,7 +127,7 @@ def follow_path(
     leaves). The path starts at the shortest point, t = 0. With lam = multipliers / t >= 0 the dual value is
     lam.offsets + |g + sum lam_i normal_i|.
     """
-    k, r = normals.shape
+    k, r = normals.shape[0], offsets.shape[0]
     height, climb, cosine = work[0], work[1], work[2]  # row values along the piece: height + t climb
     basis, triangle = factors[0], factors[1]
     moving, y, c = work[3], work[4], work[5]  # moving: g - Q c
@@ -208,7 +208,7 @@ def start_piece(
     moving: Floats, y: Floats, c: Floats, height: Floats, climb: Floats,
 ) -> None:  # fmt: skip
     """The affine functions of the piece with these (factored) active rows, from scratch."""
-    k, r = normals.shape
+    k, r = normals.shape[0], offsets.shape[0]
     for j in range(k):
         moving[j] = g[j]
     for p in range(n_active):
@@ -241,7 +241,7 @@ def extend_piece(
     y: Floats, c: Floats, height: Floats, climb: Floats, cosine: Floats,
 ) -> None:  # fmt: skip
     """Take the p-th active row, already factored, into the affine functions of the piece."""
-    k, r = normals.shape
+    k, r = normals.shape[0], offsets.shape[0]
     total = -offsets[rows[p]]
     for o in range(p):
         total -= triangle[o, p] * y[o]
@@ -352,7 +352,7 @@ def append_row(normals: Floats, i: int, basis: Floats, triangle: Floats, p: int)
 def pull_inside(normals: Floats, offsets: Floats, shortest: Floats, x: Floats) -> None:
     """A point that is outside the set by more than rounding, as where an iteration was cut short, is moved towards the
     ``shortest`` one, which is in the set, until it is inside."""
-    k, r = normals.shape
+    k, r = normals.shape[0], offsets.shape[0]
     square = 0.0
     along = 0.0
     length = 0.0

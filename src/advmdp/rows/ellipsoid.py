@@ -368,16 +368,16 @@ class EllipsoidRows(NamedTuple):
     picks: Integers
     layer_work: Floats
     block_work: Floats
+    factors: Floats
 
 
 def ellipsoid_rows_of(
     reduced: ReducedEllipsoid, supports: Rows, features: Floats, k: int, widest: int, n_actions: int
 ) -> EllipsoidRows:
     """For passes, with memory of their own."""
-    n_rows = k + 1 if features.size else widest
     return EllipsoidRows(
         supports.with_values(reduced.P0), *reduced[1:], features, k, np.empty(k, dtype=np.int64),
-        np.empty((5 + k) * widest * n_actions), np.empty(block_work_size(n_rows, k)),
+        np.empty((4 + k, widest * n_actions)), np.empty((12 + k, max(widest, k + 1))), np.empty((2, k + 1, k + 1)),
     )  # fmt: skip
 
 
@@ -389,57 +389,62 @@ def ellipsoid_means(
     n, m, k = layer.n, layer.m, data.k
     N = n * layer.n_actions
     entry = data.rows.places[layer.h, 0]
-    r = k + 1 if data.features.size > 0 else m
-    at = layer.block * r if data.features.size > 0 else entry
     P0 = data.rows.values[entry : entry + m * N].reshape((m, N))
     G = data.G[entry * k : (entry + m * N) * k].reshape((m, k, N))
+    r = m
+    row = entry
+    E = G
+    if data.features.size > 0:
+        r = k + 1
+        row = layer.block * r
+        E = data.E[row * k : (row + r * N) * k].reshape((r, k, N))
+    at = layer.block * k
     points = found.shape[0] > 0
-    chi = data.chi[layer.block * k : (layer.block + N) * k].reshape((k, N))
-    best = data.layer_work[:N]
-    work = data.layer_work[N:]
+    chi = G[0]
+    if points:
+        chi = data.chi[at : at + k * N].reshape((k, N))
+    work = data.layer_work
     extremes(
-        P0, G, data.E0[at : at + r * N].reshape((r, N)), data.E[at * k : (at + r * N) * k].reshape((r, k, N)), chi,
-        data.active[layer.block * k : (layer.block + N) * k].reshape((k, N)),
-        data.smallest[layer.block : layer.block + N], values, work, data.block_work, data.picks, best, points,
+        P0, G, data.E0[row : row + r * N].reshape((r, N)), E, chi, data.active[at : at + k * N].reshape((k, N)),
+        data.smallest[layer.block : layer.block + N], values, work, data.block_work, data.factors, data.picks, points,
     )  # fmt: skip
     b = 0
     for a in range(layer.n_actions):
         for s in range(n):
-            means[s * layer.n_actions + a] = best[b]
+            means[s * layer.n_actions + a] = work[0, b]
             if points:
                 row = found[(s * layer.n_actions + a) * m : (s * layer.n_actions + a + 1) * m]
                 for t in range(m):
                     row[t] = P0[t, b]
                     for j in range(k):
-                        row[t] += G[t, j, b] * work[(3 + j) * N + b]
+                        row[t] += G[t, j, b] * work[4 + j, b]
                 normalise(row)
             b += 1
-
-
-def block_work_size(n_rows: int, k: int) -> int:
-    """Length of the ``block_work`` of :func:`extremes`."""
-    return n_rows * (k + 2) + 2 * k + 2 * (k + 1) ** 2 + 8 * max(n_rows, k + 1)
 
 
 @inner_kernel
 def extremes(
     P0: Floats, G: Floats, E0: Floats, E: Floats, chi: Floats, active: Integers, smallest: Floats, values: Floats,
-    layer_work: Floats, block_work: Floats, picks: Integers, means: Floats, points: bool,
+    layer_work: Floats, block_work: Floats, factors: Floats, picks: Integers, points: bool,
 ) -> None:  # fmt: skip
     """max values.(P0 + G chi) over |chi| <= 1, E0 + E chi >= 0.
 
     The ball alone gives values.P0 + |g| at chi = g / |g|, g = G' values; where that point keeps the rows
     it is the answer. The other blocks go to :func:`ball_and_rows` one by one. In every case the result is
     a value of the dual problem, hence an upper bound also where rounding or an iteration limit interferes.
-    With ``points``, those that attain it are left in ``layer_work``, (k, N) from 3 N on.
+    The means are left in the first row of ``layer_work`` (4 + k, at least N) and, with ``points``, the points that
+    attain them in the last k; ``block_work`` is (12 + k, w), w at least the number of rows and k + 1.
     """
     m, k, N = G.shape
-    base = layer_work[:N]
-    norm = layer_work[N : 2 * N]
-    least = layer_work[2 * N : 3 * N]
-    slope = layer_work[3 * N : (3 + k) * N].reshape((k, N))
-    row = layer_work[(3 + k) * N : (4 + k) * N]
-    set_to(layer_work[: (3 + k) * N], 0.0)
+    base, norm, least, row = layer_work[0], layer_work[1], layer_work[2], layer_work[3]
+    slope = layer_work[4:]
+    for b in range(N):
+        base[b] = 0.0
+        norm[b] = 0.0
+        least[b] = 0.0
+    for j in range(k):
+        for b in range(N):
+            slope[j, b] = 0.0
     for t in range(m):
         f = values[t]
         if f == 0.0:
@@ -463,19 +468,19 @@ def extremes(
                 row[b] += E[i, j, b] * slope[j, b]
         for b in range(N):
             least[b] = min(least[b], row[b])
-    ball_and_rows(E0, E, chi, active, smallest, slope, norm, least, block_work, picks, points)
+    ball_and_rows(E0, E, chi, active, smallest, slope, norm, least, block_work, factors, picks, points)
     highest = values[0]
     for t in range(1, m):
         highest = max(highest, values[t])
     for b in range(N):
         # No distribution has a mean above the largest value.
-        means[b] = min(base[b] + norm[b], highest) if smallest[b] <= 1.0 + ROUNDING else np.nan
+        base[b] = min(base[b] + norm[b], highest) if smallest[b] <= 1.0 + ROUNDING else np.nan
 
 
 @inner_kernel
 def ball_and_rows(
     E0: Floats, E: Floats, chi: Floats, active: Integers, smallest: Floats, slope: Floats, gains: Floats,
-    least: Floats, work: Floats, picks: Integers, points: bool,
+    least: Floats, work: Floats, factors: Floats, picks: Integers, points: bool,
 ) -> None:  # fmt: skip
     """max g.chi over |chi| <= 1, offset_i + normal_i.chi >= 0, for the blocks where some row binds.
 
@@ -483,18 +488,9 @@ def ball_and_rows(
     holds g, receives a chi of every block.
     """
     r, k = E0.shape[0], E.shape[1]
-    normals = work[: k * r].reshape((k, r))
-    used = k * r
-    offsets = work[used : used + r]
-    squares = work[used + r : used + 2 * r]
-    used += 2 * r
-    g = work[used : used + k]
-    shortest = work[used + k : used + 2 * k]
-    used += 2 * k
-    factors = work[used : used + 2 * (k + 1) ** 2].reshape((2, k + 1, k + 1))
-    used += 2 * (k + 1) ** 2
-    most = max(r, k + 1)
-    path_work = work[used : used + 8 * most].reshape((8, most))
+    offsets, squares, g, shortest = work[0, :r], work[1], work[2], work[3]
+    path_work = work[4:12]
+    normals = work[12:]
     for b in range(E0.shape[1]):
         steep = gains[b] > FLAT and smallest[b] <= 1.0 + ROUNDING
         binding = steep and least[b] < 0.0
@@ -548,7 +544,7 @@ def ellipsoid_bounds(data: EllipsoidRows, layer: Layer, first: int, end: int, lo
             begin = (entry + pair * m) * d
             cut_to_simulators(
                 data.features[begin : begin + m * d].reshape((m, d)), low[pair * m : (pair + 1) * m],
-                high[pair * m : (pair + 1) * m], data.layer_work[:m], data.layer_work[m : 2 * m],
+                high[pair * m : (pair + 1) * m], data.layer_work[0, :m], data.layer_work[1, :m],
             )  # fmt: skip
 
 
