@@ -62,17 +62,18 @@ def known(world) -> dict[str, float]:
     cost, policy = rng.random(layers.n_pairs), np.empty(layers.n_pairs)
     log_reference = np.log(rng.dirichlet(np.ones(layers.n_actions), layers.n_pairs // layers.n_actions)).ravel()
     memory = np.empty(sum(layers.sizes) + 3 * layers.n_pairs)
+    states = np.empty(max(layers.sizes), dtype=np.int64)
     shape = confidence_set.size_array, layers.n_actions
     return medians(
         {
             "plan": lambda: occupancy.greedy(layers, rows, cost, policy),
-            "pass": lambda: conditional.soft_backward_known(
-                confidence_set.rows.values,
-                confidence_set.rows.places,
+            "pass": lambda: conditional.soft_backward(
+                confidence_set.compiled_rows(),
                 *shape,
                 confidence_set.flat_reachable,
                 log_reference,
                 cost,
+                states,
                 memory,
             ),
             "call": lambda: conditional_step(confidence_set, log_reference, cost),

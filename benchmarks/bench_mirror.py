@@ -9,7 +9,7 @@
     python -m benchmarks.bench_mirror endure 10000   # so many steps per family, against the same at tolerance 1e-10
 
 Steps include the presolve, except where ``loop`` says otherwise: the reduced form that a set remembers is dropped
-before each timing.  The rivals are the two oracles of the tests, ``advmdp.solvers.reference``, solved by Clarabel at
+before each timing.  The rivals are the two oracles of the tests, ``tests.solvers.reference``, solved by Clarabel at
 its default tolerances.  "x Clarabel" counts the time inside Clarabel's ``solve`` on the vectorised model, "x CVXPY,
 vectorised" all of it, modelling included, and "x CVXPY, by pairs" all of it for the model with one constraint per pair
 and state, as the formulas stand.
@@ -41,8 +41,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from advmdp import make_adversary, make_learner, make_world, run
 from advmdp.confidence import BoxSet, ConfidenceSet, EllipsoidSet, KnownKernels, L1Set
 from advmdp.learners import reps
-from advmdp.solvers import MirrorStep, SolverError, mirror_descent_step, reference
-from advmdp.solvers.reference import ReferenceStep
+from advmdp.solvers import MirrorStep, SolverError, mirror_descent_step
+from tests.solvers import reference
+from tests.solvers.reference import ReferenceStep
 
 Tables = list[np.ndarray]
 

@@ -15,8 +15,9 @@ from functools import partial
 import numpy as np
 
 from advmdp.confidence import BoxSet, ConfidenceSet, EllipsoidSet, L1Set
-from advmdp.solvers import mirror_descent_step, reference, upper_occupancy
+from advmdp.solvers import mirror_descent_step, upper_occupancy
 from benchmarks.bench_others import best_times
+from tests.solvers import reference
 
 # (width, actions, dimension, decisions, radius): narrow, usual and wide sets of the usual size, then others.
 CASES = (

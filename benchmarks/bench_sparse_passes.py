@@ -18,7 +18,7 @@ from scipy.sparse import csr_array
 
 from advmdp._compiled import kernel
 from advmdp.confidence import ConfidenceSet, EllipsoidSet, KnownKernels
-from advmdp.layered.rows import Rows, SparseRows, row_mean
+from advmdp.layered.rows import Rows, SparseRows, layer_means
 from advmdp.solvers import conditional_step
 from advmdp.solvers.occupancy_bounds import occupancy_intervals, visited_upper_occupancy
 
@@ -75,8 +75,10 @@ def learnt(features: list[SparseRows], visits: float) -> EllipsoidSet:
 
 
 @kernel
-def plan(rows: Rows, sizes: np.ndarray, n_actions: int, losses: np.ndarray, value: np.ndarray) -> None:
-    """Greedy backward pass; ``value`` of all states, the terminal one last."""
+def plan(
+    rows: Rows, sizes: np.ndarray, n_actions: int, losses: np.ndarray, value: np.ndarray, means: np.ndarray
+) -> None:
+    """Greedy backward pass; ``value`` of all states, the terminal one last; ``means`` of the pairs of a layer."""
     state = value.size - 1
     block = losses.size
     value[state] = 0.0
@@ -84,11 +86,12 @@ def plan(rows: Rows, sizes: np.ndarray, n_actions: int, losses: np.ndarray, valu
         following = value[state : state + sizes[h + 1]]
         state -= sizes[h]
         block -= sizes[h] * n_actions
+        layer_means(rows, h, 0, sizes[h] * n_actions, sizes[h + 1], following, means)
         for s in range(sizes[h]):
             best = np.inf
             for a in range(n_actions):
                 pair = s * n_actions + a
-                best = min(best, losses[block + pair] + row_mean(rows, h, pair, sizes[h + 1], following))
+                best = min(best, losses[block + pair] + means[pair])
             value[state + s] = best
 
 
@@ -112,6 +115,7 @@ def main() -> None:
     pairs = n_actions * int(sizes[:-1].sum())
     rng = np.random.default_rng(0)
     losses, value = rng.random(pairs), np.empty(int(sizes.sum()))
+    means = np.empty(n_actions * int(sizes.max()))
     policy = rng.dirichlet(np.ones(n_actions), pairs // n_actions).ravel()
     log_policy = np.log(policy)
     states = visited(kernels, policy, rng)
@@ -122,7 +126,7 @@ def main() -> None:
         mixture: ConfidenceSet = learnt(features, visits)
         mixture.smallest_radius_multiple()
         calls: dict[str, Callable[[], object]] = {
-            "plan": lambda: plan(known.rows, sizes, n_actions, losses, value),
+            "plan": lambda: plan(known.rows, sizes, n_actions, losses, value, means),
             "conditional step": lambda m=mixture: conditional_step(m, log_policy, losses),  # type: ignore[misc]
             "forward intervals": lambda m=mixture: occupancy_intervals(m, policy, exact=False),  # type: ignore[misc]
             "visited states": lambda m=mixture: visited_upper_occupancy(m, policy, states),  # type: ignore[misc]

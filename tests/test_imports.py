@@ -81,7 +81,7 @@ import advmdp
 
 def every_module():
     for info in pkgutil.walk_packages(advmdp.__path__, "advmdp."):
-        if info.name not in ("advmdp.__main__", "advmdp.solvers.reference"):
+        if info.name != "advmdp.__main__":
             importlib.import_module(info.name)
 
 every_module()

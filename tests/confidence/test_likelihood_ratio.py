@@ -30,9 +30,10 @@ from advmdp.confidence.likelihood_ratio import dirichlet_regret, likelihood_rati
 from advmdp.confidence.regression import joint_regression
 from advmdp.episodes import check_episode
 from advmdp.learners.parts.safe import SafeBase
-from advmdp.solvers import mirror_descent_step, reference, upper_occupancy
+from advmdp.solvers import mirror_descent_step, upper_occupancy
 from advmdp.testing import check_learner
 from advmdp.theory.lemmas import likelihood as lemmas
+from tests.solvers import reference
 from tests.strategies import generators, mixture_worlds, random_kernels
 
 TINY = make_world("random-mixture", layer_sizes=(1, 3, 3, 1), n_actions=2, dim=3, seed=0, shared=True)

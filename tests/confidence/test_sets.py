@@ -11,8 +11,8 @@ from scipy.optimize import linprog, nnls
 
 from advmdp.confidence import BoxSet, EllipsoidSet, KnownKernels, L1Set
 from advmdp.errors import InvalidMDPError
-from advmdp.solvers import reference
 from advmdp.theory.lemmas.printed import bow_tie_set
+from tests.solvers import reference
 from tests.solvers.instances import FAMILIES, harsh, ordinary
 
 SIZES = (1, 3, 2, 1)

@@ -18,7 +18,8 @@ from advmdp import (
     play,
 )
 from advmdp.confidence import BoxSet, EllipsoidSet
-from advmdp.solvers import reference, upper_occupancy
+from advmdp.solvers import upper_occupancy
+from tests.solvers import reference
 
 WORLD = make_world("random-mixture", layer_sizes=(1, 3, 4, 1), n_actions=3, dim=2)
 SHARED = make_world("grid", height=3, width=3)

@@ -7,11 +7,12 @@ import pytest
 
 from advmdp import Episode, InvalidSpecError, make_adversary, make_learner, make_world, play
 from advmdp.experiments.statistics import mean_and_interval
-from advmdp.solvers import reference, upper_occupancy
+from advmdp.solvers import upper_occupancy
 from advmdp.testing import check_learner
 from advmdp.theory import bounds
 from benchmarks.study_tabular import late_run
 from tests.learners.test_overlap import trajectories
+from tests.solvers import reference
 
 TINY = make_world("random-mixture", layer_sizes=(1, 2, 3, 1), n_actions=2, dim=2, seed=1)
 

@@ -10,8 +10,9 @@ import pytest
 from advmdp import InvalidSpecError, load_learner, make_adversary, make_learner, make_world, play, run, storage
 from advmdp.errors import CorruptCheckpointError
 from advmdp.experiments.statistics import mean_and_interval
-from advmdp.solvers import reference, upper_occupancy
+from advmdp.solvers import upper_occupancy
 from tests.learners.test_reps import episodes_of
+from tests.solvers import reference
 
 TINY = make_world("random-mixture", layer_sizes=(1, 2, 3, 1), n_actions=2, dim=2, seed=1)
 

@@ -22,11 +22,12 @@ from advmdp import (
 from advmdp.confidence import KnownKernels
 from advmdp.errors import CorruptCheckpointError
 from advmdp.learners.parts import steps
-from advmdp.solvers import SolverError, mirror_descent_step, reference
+from advmdp.solvers import SolverError, mirror_descent_step
 from advmdp.testing import check_learner
 from advmdp.theory import bounds
 from tests.learners.policy_references import Oppo, Powers, softmax
 from tests.learners.test_reps import episodes_of
+from tests.solvers import reference
 
 TINY = make_world("random-mixture", layer_sizes=(1, 2, 3, 1), n_actions=2, dim=2, seed=1)
 LONG = make_world("random-mixture", layer_sizes=(1, 3, 2, 2, 1), n_actions=3, dim=3, seed=2)

@@ -9,10 +9,10 @@ from scipy import stats
 from advmdp import Episode, LayeredMDP, load_learner, make_adversary, make_learner, make_world, occupancy, run, storage
 from advmdp.errors import CorruptCheckpointError, InvalidEpisodeError, InvalidSpecError
 from advmdp.experiments.statistics import mean_and_interval
-from advmdp.solvers import reference
 from advmdp.theory import bounds
 from tests.learners.test_learners import Alternating
 from tests.learners.test_reps import episodes_of
+from tests.solvers import reference
 from tests.strategies import random_kernels
 
 TINY = make_world("random-mixture", layer_sizes=(1, 2, 3, 1), n_actions=2, dim=2, seed=1)

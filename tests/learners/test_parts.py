@@ -25,7 +25,8 @@ from advmdp.learners.parts.steps import (
     MirrorDescent,
     uniform_log_q,
 )
-from advmdp.solvers import reference, upper_occupancy
+from advmdp.solvers import upper_occupancy
+from tests.solvers import reference
 
 WORLD = make_world("random-mixture", layer_sizes=(1, 2, 3, 1), n_actions=2, dim=2, seed=1, shared=True)
 LAYERS, MODEL = WORLD.layers, WORLD.model

@@ -24,7 +24,8 @@ from advmdp import (
 from advmdp.episodes import check_episode
 from advmdp.learners.parts.steps import START_SHARE, mean_kernels
 from advmdp.registry import learners
-from advmdp.solvers import reference, upper_occupancy
+from advmdp.solvers import upper_occupancy
+from tests.solvers import reference
 from tests.strategies import suited
 
 WORLD = make_world("random-mixture", layer_sizes=(1, 3, 4, 1), n_actions=3, dim=2)

@@ -28,8 +28,9 @@ from advmdp.learners.options import StepOptions
 from advmdp.learners.parts.losses import UpperOccupancy
 from advmdp.learners.parts.steps import MirrorDescent
 from advmdp.learners.reps import Parts, RepsLearner
-from advmdp.solvers import lower_occupancy, reference, upper_occupancy
+from advmdp.solvers import lower_occupancy, upper_occupancy
 from advmdp.theory import bounds
+from tests.solvers import reference
 from tests.test_registry import Secretive
 
 TINY = make_world("random-mixture", layer_sizes=(1, 2, 3, 1), n_actions=2, dim=2, seed=1)

@@ -19,8 +19,8 @@ from advmdp.learners.parts.losses import Predicted, over_set
 from advmdp.learners.parts.predictors import GivenPredictions, RidgePredictions, ridge
 from advmdp.learners.parts.steps import Adaptive, ConditionalDescent, KnownDescent, MirrorDescent, mixability_gap
 from advmdp.occupancy import occupancy_measure, random_policy
-from advmdp.solvers import reference
 from tests.learners.sharp_reference import SharpReference
+from tests.solvers import reference
 from tests.strategies import generators
 
 WORLD = make_world("random-mixture", layer_sizes=(1, 3, 4, 1), n_actions=3, dim=2, shared=True)

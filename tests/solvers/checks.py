@@ -14,8 +14,9 @@ from scipy.linalg import solve_triangular
 from scipy.optimize import brentq, linprog
 
 from advmdp.confidence import BoxSet, ConfidenceSet, EllipsoidSet, KnownKernels, L1Set
-from advmdp.solvers import MirrorStep, reference
+from advmdp.solvers import MirrorStep
 from advmdp.solvers.occupancy_bounds import extreme_rows
+from tests.solvers import reference
 from tests.solvers.instances import Instance
 
 RowMinimum = Callable[[ConfidenceSet, int, np.ndarray], np.ndarray]

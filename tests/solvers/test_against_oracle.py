@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from advmdp.confidence import BoxSet, KnownKernels
-from advmdp.solvers import mirror_descent_step, reference, upper_occupancy
+from advmdp.solvers import mirror_descent_step, upper_occupancy
+from tests.solvers import reference
 from tests.solvers.checks import flow_error, recomputed_gap, smallest_means_by_linear_programme
 from tests.solvers.instances import STRUCTURES, ordinary
 

@@ -13,17 +13,17 @@ from advmdp._compiled import kernel
 from advmdp.confidence import BoxSet, EllipsoidSet, KnownKernels, L1Set
 from advmdp.errors import InvalidMDPError
 from advmdp.occupancy import condition
+from advmdp.rows.balls import pull_inside
 from advmdp.solvers import (
     SolverError,
     conditional_step,
     conditional_value,
     lower_occupancy,
     mirror_descent_step,
-    reference,
     upper_occupancy,
 )
 from advmdp.solvers.conditional import certified_occupancy
-from advmdp.solvers.extreme_rows import ellipsoid_points
+from tests.solvers import reference
 from tests.solvers.checks import flow_error
 from tests.solvers.instances import FAMILIES, harsh, ordinary
 
@@ -435,22 +435,19 @@ def test_a_gap_above_the_tolerance_is_an_error(tmp_path):
 
 
 @kernel
-def call_points(P0, G, E0, E, shortest, work, rows):
-    ellipsoid_points(P0, G, E0, E, shortest, work, rows)
+def pull(normals, offsets, shortest, point):
+    pull_inside(normals, offsets, shortest, point)
 
 
 @pytest.mark.parametrize("point", [(3.0, 0.0), (0.0, -0.9), (2.0, -2.0), (0.1, 0.2)])
 def test_a_point_outside_is_moved_into_its_set(point):
-    """P = (1/3 + x, 1/3 + y, 1/3 - x - y) scaled to the unit disc; the rows are its entries."""
-    G = np.array([[0.4, 0.0], [0.0, 0.4], [-0.4, -0.4]])[:, :, None]
-    P0 = np.full((3, 1), 1.0 / 3.0)
-    work = np.array([0.0, 1.0, -np.inf, *point, 0.0])  # means, norms, a mark that the slope is a point, the slope
-    rows = np.empty((1, 1, 3))
-    call_points(P0, G, P0, G, np.zeros((2, 1)), work, rows)
-    row = rows[0, 0]
-    assert row.sum() == pytest.approx(1.0, abs=1e-15)
-    assert row.min() >= 0.0
-    chi = (row[:2] - 1.0 / 3.0) / 0.4
+    """The rows are the entries of (1/3 + x, 1/3 + y, 1/3 - x - y), scaled to the unit disc."""
+    normals = np.array([[0.4, 0.0, -0.4], [0.0, 0.4, -0.4]])
+    offsets = np.full(3, 1.0 / 3.0)
+    chi = np.array(point)
+    pull(normals, offsets, np.zeros(2), chi)
+    row = offsets + chi @ normals
+    assert row.min() >= -1e-15
     assert chi @ chi <= 1.0 + 1e-12
     assert abs(chi[0] * point[1] - chi[1] * point[0]) <= 1e-12  # on the way to the point
     inside = np.linalg.norm(point) < 0.5

@@ -7,8 +7,9 @@ import pytest
 
 from advmdp.confidence import BoxSet, EllipsoidSet, KnownKernels, L1Set
 from advmdp.errors import InvalidMDPError
-from advmdp.solvers import lower_occupancy, reference, upper_occupancy
+from advmdp.solvers import lower_occupancy, occupancy_bounds, upper_occupancy
 from advmdp.solvers.occupancy_bounds import extreme_rows, occupancy_intervals
+from tests.solvers import reference
 from tests.solvers.instances import FAMILIES, harsh, ordinary
 
 
@@ -233,6 +234,67 @@ def test_wrong_targets_and_policies_are_refused():
         upper_occupancy(confidence_set, [policy[0][:, :0], *policy[1:]])
     with pytest.raises(InvalidMDPError, match="policy has"):
         upper_occupancy(confidence_set, policy[:-1])
+
+
+@pytest.mark.parametrize(
+    ("targets", "message"),
+    [
+        ([[1.7, 0]], r"target \(layer 1\.7, state 0\) must be two integers"),
+        ([[0, 0], [1, np.nan]], r"target \(layer 1, state nan\) must be two integers"),
+        ([[np.inf, 0]], r"target \(layer inf, state 0\) must be two integers"),
+        ([0, 0, 1, 0], r"targets has shape \(4,\); it must be rows \(layer, state\)"),
+        ([[0, 0, 0]], r"targets has shape \(1, 3\)"),
+        ([[0, 0], [1]], "targets is not an array of numbers"),
+        ([["0", "0"]], "targets is not an array of numbers: its type is"),
+        ([[0, 0], [1, 0], [0, 0]], r"target \(layer 0, state 0\) is there twice"),
+        ([[0, -1]], r"target \(layer 0, state -1\) does not exist"),
+    ],
+)
+def test_targets_of_a_wrong_type_are_refused_by_name(targets, message):
+    confidence_set = ordinary("box", 0).confidence_set
+    for bound in (upper_occupancy, lower_occupancy):
+        with pytest.raises(InvalidMDPError, match=message):
+            bound(confidence_set, random_policy(confidence_set, 0), targets)
+
+
+def test_no_targets_have_no_bounds():
+    confidence_set = ordinary("box", 0).confidence_set
+    assert upper_occupancy(confidence_set, random_policy(confidence_set, 0), []).shape == (0,)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ([["a", "b"]], r"policy\[0\] is not an array of numbers"),
+        ([[0.5, 0.5], [1.0]], r"policy\[0\] is not an array of numbers"),
+        ([0.5, 0.5], r"policy\[0\] has shape \(2,\); this set needs"),
+        (0.5, r"policy\[0\] has shape \(\); this set needs"),
+        (np.array([[0.5 + 0.5j]]), r"policy\[0\] is not an array of numbers: its type is complex"),
+    ],
+)
+def test_policies_of_a_wrong_type_are_refused_by_name(wrong, message):
+    confidence_set = ordinary("box", 0).confidence_set
+    with pytest.raises(InvalidMDPError, match=message):
+        upper_occupancy(confidence_set, [wrong, *random_policy(confidence_set, 0)[1:]])
+
+
+def test_nested_lists_are_a_policy_if_their_numbers_are():
+    confidence_set = ordinary("box", 0).confidence_set
+    policy = random_policy(confidence_set, 0)
+    found = upper_occupancy(confidence_set, [table.tolist() for table in policy])
+    np.testing.assert_array_equal(np.concatenate(found), np.concatenate(upper_occupancy(confidence_set, policy)))
+    policy[1][0, 0] = np.nan
+    with pytest.raises(InvalidMDPError, match="layer 1, state 0"):
+        upper_occupancy(confidence_set, [table.tolist() for table in policy])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_targets_that_fill_several_passes_find_what_one_pass_does(family, monkeypatch):
+    confidence_set = ordinary(family, 2).confidence_set
+    policy = random_policy(confidence_set, 0)
+    expected = np.concatenate(upper_occupancy(confidence_set, policy))
+    monkeypatch.setattr(occupancy_bounds, "AT_A_TIME", 3)
+    np.testing.assert_array_equal(np.concatenate(upper_occupancy(confidence_set, policy)), expected)
 
 
 @pytest.mark.parametrize("factor", [2.0, -1.0, np.nan])

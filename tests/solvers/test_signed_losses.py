@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from advmdp.confidence import KnownKernels
-from advmdp.solvers import mirror_descent_step, reference
+from advmdp.solvers import mirror_descent_step
 from advmdp.solvers.repeated import RepeatedStep
+from tests.solvers import reference
 from tests.solvers.checks import flow_error
 from tests.solvers.instances import FAMILIES, ordinary
 

@@ -13,13 +13,14 @@ from scipy.sparse import csr_array
 from advmdp.confidence import BoxSet, EllipsoidSet, KnownKernels, L1Set, base
 from advmdp.errors import InvalidMDPError, InvalidSpecError
 from advmdp.layered.rows import SparseRows
-from advmdp.solvers import conditional_step, lower_occupancy, mirror_descent_step, reference, upper_occupancy
+from advmdp.solvers import conditional_step, lower_occupancy, mirror_descent_step, upper_occupancy
 from advmdp.solvers.occupancy_bounds import (
     extreme_rows,
     extreme_values,
     occupancy_intervals,
     visited_upper_occupancy,
 )
+from tests.solvers import reference
 from tests.solvers.instances import FAMILIES, harsh, on_supports, ordinary, sparse_rows
 
 SEEDS = range(14)

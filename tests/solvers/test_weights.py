@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from advmdp._compiled import kernel
 from advmdp.confidence import EllipsoidSet
-from advmdp.solvers import reference
-from advmdp.solvers.weights import largest, largest_of_three, largest_work_size, weight_sets
+from advmdp.rows.mixture import largest, largest_of_three, weight_sets
+from tests.solvers import reference
 
 
 @kernel
-def call(table, active, w, picks, work, points):
-    return largest(table, active, w, picks, work, points)
+def call(table, active, w, picks, factors, work, points):
+    return largest(table, active, w, picks, factors, work, points)
 
 
 @kernel
@@ -34,14 +34,14 @@ class WeightSet:
     def largest(self, w):
         """The largest value of w.mu, and a point that attains it."""
         d = len(w)
-        work = np.empty(largest_work_size(d))
-        value = call(self.table, self.active, w.copy(), np.empty(d, dtype=np.int64), work, True)
-        assert value == call(self.table, self.active, w.copy(), np.empty(d, dtype=np.int64), np.empty_like(work), False)
+        work, picks, factors = np.empty((10, d)), np.empty(d, dtype=np.int64), np.empty((2, d, d))
+        value = call(self.table, self.active, w.copy(), picks, factors, work, True)
+        assert value == call(self.table, self.active, w.copy(), picks, factors, np.empty_like(work), False)
         if d == 3:
             found = np.empty(1)
             call_three(self.table, w[:, None].copy(), found)
             assert found[0] == pytest.approx(value, rel=1e-12, abs=1e-12 * np.ptp(w))
-        return value, work[:d].copy()
+        return value, work[0].copy()
 
     def outside(self, mu):
         """By how much a point is outside the set, relative to its size."""

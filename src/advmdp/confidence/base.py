@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -18,15 +18,14 @@ from numpy.typing import ArrayLike, NDArray
 from advmdp.errors import InvalidMDPError, InvalidSpecError
 from advmdp.layered import with_copied_rows
 from advmdp.layered.rows import SparseRows, is_sparse, like, sparse_table, sums_of, values_of
+from advmdp.rows.hull import layer_hull
+from advmdp.rows.layer import ROUNDING as ROUNDING
+from advmdp.rows.layer import Layer
 
 #: Dense: ``(S_h, A, ...)``.
 Table = NDArray[np.float64]
 #: Of a layer, ``(S_h, A, S_{h+1})`` and perhaps d: what a sparse one does not store is zero in every kernel of the set.
 RowTable = Table | SparseRows
-
-ROUNDING = 1e-12
-"""Sums of probabilities are compared with one up to this much, the error of adding a long row."""
-
 
 ENLARGEMENT = 1.01
 """An empty set is enlarged to this much more than the smallest multiple of its radius that is not empty."""
@@ -63,11 +62,13 @@ class Supports:
         return _arrivals(self.tables)
 
     @cached_property
-    def entries(self) -> int:
-        """Of all layers but the last, each layer by itself."""
-        return sum(
-            len(table.values) if isinstance(table, SparseRows) else int(np.prod(table.shape[:3]))
-            for table in self.tables[:-1]
+    def ends(self) -> list[int]:
+        """Where the entries of each layer but the last end, one layer after the other; with a zero ahead."""
+        return list(
+            accumulate(
+                (len(t.values) if isinstance(t, SparseRows) else int(np.prod(t.shape[:3])) for t in self.tables[:-1]),
+                initial=0,
+            )
         )
 
 
@@ -77,6 +78,8 @@ class ConfidenceSet(ABC):
     Immutable: learners replace a set, they never change one.
     """
 
+    single = False
+    """Whether there is one kernel in the set, by what it is."""
     sparse: bool
     """Whether some layer is stored by its possible transitions alone."""
     _supports: Supports
@@ -158,7 +161,7 @@ class ConfidenceSet(ABC):
     @property
     def n_entries(self) -> int:
         """Possible transitions of all layers but the last."""
-        return self._supports.entries
+        return self._supports.ends[-1]
 
     @abstractmethod
     def _row_data(self) -> tuple[Sequence[Any], ...]:
@@ -169,17 +172,57 @@ class ConfidenceSet(ABC):
         """The same set with other :meth:`_row_data`."""
 
     @abstractmethod
+    def compiled_rows(self) -> Any:
+        """The rows of all layers as a named tuple of :mod:`advmdp.rows`, for compiled passes; its memory is new."""
+
+    @abstractmethod
     def contains(self, kernels: Sequence[ArrayLike], tolerance: float = 1e-9) -> bool:
         """Does each row of a reachable state lie in its row set, up to this distance?"""
+
+    def contains_mixture(self, theta: Sequence[Table], kernels: Sequence[ArrayLike]) -> bool:
+        """:meth:`contains`, of mixtures with these parameters; a set of parameters asks whether they are in it."""
+        return self.contains(kernels)
+
+    def row_diameters(self) -> list[Table]:
+        """A bound on the l1 distance of two rows of each pair, (S_h, A): the sum of the ranges of its entries."""
+        return [(high - low).sum(axis=2) for low, high in zip(*self._entry_ranges(), strict=True)]
+
+    def row_distances(self, kernels: Sequence[Table]) -> list[Table]:
+        """A bound on the l1 distance of these rows from any of the set, (S_h, A): each entry at its largest."""
+        ranges = zip(*self._entry_ranges(), kernels, strict=True)
+        return [np.maximum(high - row, row - low).sum(axis=2) for low, high, row in ranges]
+
+    def _entry_ranges(self) -> tuple[list[Any], list[Any]]:
+        """Between which bounds each entry lies."""
+        return self.hull()
 
     def hull(self) -> tuple[list[Any], list[Any]]:
         """Least and greatest value of each entry over its row set, as two lists of tables, sparse where the set is.
 
         Exact. The rows of an empty pair are NaN.
         """
-        from advmdp.solvers.occupancy_bounds import entrywise_hull
+        data = self.compiled_rows()
+        low, high = np.empty((2, self.n_entries))
+        for h, (begin, end) in enumerate(pairwise(self._supports.ends)):
+            layer = self.layer(h)
+            layer_hull(
+                data, layer, self.arrivals, np.arange(layer.n), np.zeros(layer.m), np.empty(layer.n * layer.n_actions),
+                low[begin:end], high[begin:end],
+            )  # fmt: skip
+        return self.tables(np.maximum(low, 0.0)), self.tables(np.maximum(high, 0.0))
 
-        return entrywise_hull(self)
+    def tables(self, flat: NDArray[np.float64]) -> list[Any]:
+        """Entries of all layers but the last, in this order, as tables on the supports of the set, then ones."""
+        found = []
+        for table, (begin, end) in zip(self._supports.tables, pairwise(self._supports.ends), strict=False):
+            part = flat[begin:end]
+            found.append(like(table, part) if isinstance(table, SparseRows) else part.reshape(table.shape[:3]))
+        return [*found, np.ones((self.layer_sizes[-2], self.n_actions, 1))]
+
+    def layer(self, h: int) -> Layer:
+        """Where layer h lies, for compiled passes."""
+        n, m = self.layer_sizes[h : h + 2]
+        return Layer(h, n, self.n_actions, m, self.n_actions * sum(self.layer_sizes[:h]))
 
     def _set_reachable(self, reachable: list[NDArray[np.bool_]]) -> None:
         self.reachable = reachable

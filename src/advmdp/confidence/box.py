@@ -10,9 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from advmdp._compiled import kernel
 from advmdp.confidence.base import (
-    ROUNDING,
     ConfidenceSet,
     RowTable,
     Supports,
@@ -26,18 +24,16 @@ from advmdp.confidence.base import (
 )
 from advmdp.errors import InvalidMDPError
 from advmdp.layered.rows import (
-    Rows,
     SparseRows,
     dense_supports,
     flat_rows,
     like,
-    next_state,
-    row_begin,
-    row_end,
     sums_of,
     values_of,
 )
 from advmdp.layered.rows import row_tables as tables_of
+from advmdp.rows.box import BoxRows, least_multiples, mark_reachable
+from advmdp.rows.layer import ROUNDING
 
 
 class BoxSet(ConfidenceSet):
@@ -105,6 +101,13 @@ class BoxSet(ConfidenceSet):
         new._set_intervals(*tables)
         return new
 
+    def compiled_rows(self) -> BoxRows:
+        widest = max(self.layer_sizes)
+        return BoxRows(self.rows, self.flat_upper, np.empty(widest), np.empty(widest, dtype=np.int64))
+
+    def _entry_ranges(self) -> tuple[list[Any], list[Any]]:
+        return self.lower, self.upper
+
     def empty_pairs(self) -> NDArray[np.intp]:
         return self._list_pairs(
             [
@@ -119,7 +122,7 @@ class BoxSet(ConfidenceSet):
         worst = 0.0
         for h in range(self.horizon - 1):
             low, high = (_padded(bounds[h])[self.reachable[h]] for bounds in self._given)
-            multiples = _least_multiples(0.5 * (low + high), 0.5 * (high - low))
+            multiples = least_multiples(0.5 * (low + high), 0.5 * (high - low))
             worst = max(worst, float(multiples.max(initial=0.0)))
         return worst
 
@@ -176,64 +179,3 @@ def all_kernels(layer_sizes: Sequence[int], n_actions: int, support: Sequence[An
         return BoxSet([low[id(table)] for table in support], [high[id(table)] for table in support])
     shapes = [(n, n_actions, m) for n, m in pairwise(layer_sizes)]
     return BoxSet([np.zeros(shape) for shape in shapes], [np.ones(shape) for shape in shapes])
-
-
-@kernel
-def mark_reachable(
-    lower: Rows,
-    upper: Table,
-    sizes: NDArray[np.int64],
-    n_actions: int,
-    reached: NDArray[np.bool_],
-) -> None:
-    """Forward closure of 'may be positive', from the single first state.
-
-    An entry is held at zero by its own upper bound or by the lower bounds of the others, if they sum to
-    one: a price for such a state's flow would be without bound.
-    """
-    reached[0] = True
-    reached[reached.shape[0] - 1] = True
-    state = 0
-    for h in range(sizes.shape[0] - 2):
-        n = sizes[h]
-        m = sizes[h + 1]
-        for pair in range(n * n_actions):
-            if reached[state + pair // n_actions]:
-                begin = row_begin(lower, h, pair, m)
-                end = row_end(lower, h, pair, m)
-                room = 1.0
-                for e in range(begin, end):
-                    room -= lower.values[e]
-                for e in range(begin, end):
-                    most = min(upper[e], room + lower.values[e])
-                    if most > ROUNDING:
-                        reached[state + n + next_state(lower, h, begin, e)] = True
-        state += n
-
-
-def _least_multiples(middle: Table, half: Table) -> Table:
-    """Least t >= 0 per row with a distribution in [middle - t half, middle + t half].
-
-    The conditions sum_j max(0, middle - t half) <= 1 <= sum_j min(1, middle + t half) are a convex
-    decreasing and a concave increasing function of t, both piecewise linear: Newton's method from
-    t = 0 climbs to each root from below, past at least one breakpoint per step.
-    """
-    # Every single interval must meet [0, 1]: this bounds t from below.
-    with np.errstate(divide="ignore", invalid="ignore"):
-        need = np.where(middle < 0.0, -middle, np.where(middle > 1.0, middle - 1.0, 0.0))
-        multiple = np.where(need > 0.0, need / half, 0.0).max(axis=-1)
-        for _ in range(2 * middle.shape[-1] + 2):
-            t = multiple[..., None]
-            low, high = middle - t * half, middle + t * half
-            too_high = np.maximum(low, 0.0).sum(axis=-1) - 1.0
-            too_low = 1.0 - np.minimum(high, 1.0).sum(axis=-1)
-            fall = np.where(low > 0.0, half, 0.0).sum(axis=-1)
-            rise = np.where(high < 1.0, half, 0.0).sum(axis=-1)
-            step = np.maximum(
-                np.where(too_high > ROUNDING, too_high / fall, 0.0),
-                np.where(too_low > ROUNDING, too_low / rise, 0.0),
-            )
-            if not np.any(step > 0.0):
-                break
-            multiple = multiple + step
-    return np.asarray(multiple)

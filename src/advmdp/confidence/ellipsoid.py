@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from advmdp.confidence.base import (
-    ROUNDING,
     ConfidenceSet,
     RowTable,
     Supports,
@@ -24,11 +23,10 @@ from advmdp.confidence.base import (
     sum_of_row,
 )
 from advmdp.errors import InvalidMDPError
-from advmdp.layered.rows import Rows, SparseRows, flat_rows, sums_of, values_of
-
-if TYPE_CHECKING:
-    from advmdp.solvers.reduction import ReducedEllipsoid
-    from advmdp.solvers.weights import Weights
+from advmdp.layered.rows import Rows, SparseRows, dense_supports, flat_rows, sums_of, values_of
+from advmdp.rows.ellipsoid import EllipsoidRows, ReducedEllipsoid, ellipsoid_rows_of, reduce_ellipsoid
+from advmdp.rows.layer import ROUNDING
+from advmdp.rows.mixture import MixtureRows, Weights, mixture_rows_of, weight_sets
 
 
 class FeatureTables:
@@ -45,13 +43,14 @@ class FeatureTables:
     @cached_property
     def rows(self) -> Rows:
         """In flat arrays for compiled passes, what is one object in several layers once: d values for each entry, as
-        (d, E) in sparse layers and (S_{h+1}, d, A, S_h) in dense ones, where inner loops are over entries or pairs."""
+        (d, E) in sparse layers and (S_{h+1}, d, pairs) in dense ones, where inner loops are over entries or pairs."""
         rows = flat_rows(self.tables)
         distinct = {id(table): table for table in self.tables}.values()
         values = [
-            table.values.T.ravel() if isinstance(table, SparseRows) else table.transpose(2, 3, 1, 0).ravel()
+            table.values.T.ravel() if isinstance(table, SparseRows)
+            else table.reshape(-1, *table.shape[2:]).transpose(1, 2, 0).ravel()
             for table in distinct
-        ]
+        ]  # fmt: skip
         return rows.with_values(np.concatenate(values))
 
 
@@ -189,9 +188,10 @@ class EllipsoidSet(ConfidenceSet):
     def reduced(self) -> ReducedEllipsoid:
         """The row sets pair by pair in the form that the mirror step works on; computed once per set."""
         if self._reduced is None:
-            from advmdp.solvers.reduction import reduce_ellipsoid
-
-            self._reduced = reduce_ellipsoid(self)
+            self._reduced = reduce_ellipsoid(
+                self.flat_features, self.size_array[:-2], self.size_array[1:-1], self.n_actions,
+                np.asarray(self.centres), np.asarray(self.grams), self.radius, self.simplex,
+            )  # fmt: skip
         return self._reduced
 
     @property
@@ -199,10 +199,16 @@ class EllipsoidSet(ConfidenceSet):
         """The mixture weights of each layer, which all of its row sets are images of, once per set; None where rows
         are no mixtures, or sums of features differ."""
         if self._weights is None and self.sums is not None:
-            from advmdp.solvers.weights import weight_sets
-
             self._weights = weight_sets(self.sums, np.asarray(self.centres), np.asarray(self.grams), self.radius)
         return self._weights
+
+    def compiled_rows(self) -> MixtureRows | EllipsoidRows:
+        widest = max(self.layer_sizes)
+        if self.weights is not None:
+            return mixture_rows_of(self.weights, self.feature_tables.rows, widest * self.n_actions)
+        features = self.flat_features if self.simplex else np.empty(0)
+        supports = dense_supports(self.layer_sizes[:-1], self.n_actions)
+        return ellipsoid_rows_of(self.reduced, supports, features, self.dim - 1, widest, self.n_actions)
 
     def _smallest_multiples(self) -> list[Table]:
         """Per pair (S_h, A): the smallest multiple of the radius that leaves it a valid row."""
@@ -233,6 +239,13 @@ class EllipsoidSet(ConfidenceSet):
             float(multiple[reached].max(initial=0.0))
             for multiple, reached in zip(self._smallest_multiples(), self.reachable, strict=False)
         )
+
+    def contains_mixture(self, theta: Sequence[Table], kernels: Sequence[ArrayLike]) -> bool:
+        for h in range(self.horizon - 1):
+            apart = theta[h] - self.centres[h]
+            if apart @ self.grams[h] @ apart > self.radius[h] ** 2 * (1.0 + 1e-9):
+                return False
+        return True
 
     def contains(self, kernels: Sequence[ArrayLike], tolerance: float = 1e-9) -> bool:
         tables = self._row_tables("kernels", kernels)

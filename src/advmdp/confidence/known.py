@@ -21,6 +21,7 @@ from advmdp.confidence.base import (
 from advmdp.layered import IntArray, LayeredMDP
 from advmdp.layered.rows import SparseRows, flat_rows, values_of
 from advmdp.layered.rows import row_tables as tables_of
+from advmdp.rows.known import KnownRows
 
 
 class KnownKernels(ConfidenceSet):
@@ -28,6 +29,8 @@ class KnownKernels(ConfidenceSet):
 
     ``rows`` has all of them in flat arrays; what is one object in several layers is stored once.
     """
+
+    single = True
 
     def __init__(self, kernels: Sequence[Any]) -> None:
         tables = row_tables("kernels", kernels)
@@ -37,6 +40,7 @@ class KnownKernels(ConfidenceSet):
         self.sparse = any(isinstance(table, SparseRows) for table in tables)
         self.rows = flat_rows(tables)
         self.kernels: list[Any] = list(tables_of(self.rows, tables))
+        self._compiled_rows = KnownRows(self.rows)
         self._supports = Supports(self.kernels)
         positive = {id(table): table.with_values(table.values > 0.0) if isinstance(table, SparseRows) else table > 0.0
                     for table in self.kernels}  # fmt: skip
@@ -47,6 +51,9 @@ class KnownKernels(ConfidenceSet):
 
     def _with_row_data(self, *tables: list[Any]) -> Self:
         return type(self)(*tables)
+
+    def compiled_rows(self) -> KnownRows:
+        return self._compiled_rows
 
     def empty_pairs(self) -> NDArray[np.intp]:
         return np.empty((0, 3), dtype=np.intp)

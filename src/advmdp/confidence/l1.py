@@ -23,7 +23,8 @@ from advmdp.confidence.base import (
     sum_of_row,
 )
 from advmdp.errors import InvalidMDPError
-from advmdp.layered.rows import SparseRows, values_of
+from advmdp.layered.rows import SparseRows, dense_supports, flat_rows, values_of
+from advmdp.rows.l1 import L1Rows
 
 
 class L1Set(ConfidenceSet):
@@ -75,6 +76,19 @@ class L1Set(ConfidenceSet):
 
     def _with_row_data(self, *tables: list[Any]) -> Self:
         return type(self)(*tables)
+
+    def compiled_rows(self) -> L1Rows:
+        supports = dense_supports(self.layer_sizes, self.n_actions) if not self.sparse else None
+        rows = supports.with_values(np.concatenate(self.centres, axis=None)) if supports else flat_rows(self.centres)
+        widest = max(self.layer_sizes)
+        return L1Rows(rows, np.concatenate(self.radii, axis=None), np.empty(widest), np.empty(widest, dtype=np.int64))
+
+    def row_diameters(self) -> list[Table]:
+        return [2.0 * radius for radius in self.radii]
+
+    def row_distances(self, kernels: Sequence[Table]) -> list[Table]:
+        around = zip(self.radii, self.centres, kernels, strict=True)
+        return [radius + np.abs(centre - row).sum(axis=2) for radius, centre, row in around]
 
     def empty_pairs(self) -> NDArray[np.intp]:
         return np.empty((0, 3), dtype=np.intp)

@@ -24,14 +24,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advmdp._compiled import inner_kernel, kernel
-from advmdp.confidence import ConfidenceSet, KnownKernels
+from advmdp.confidence import ConfidenceSet
 from advmdp.errors import InvalidMDPError
-from advmdp.layered.rows import Rows, row_begin, row_end
-from advmdp.solvers.certificate import ROW_ROUNDING
-from advmdp.solvers.layout import fill, view1, view2
+from advmdp.layered.rows import Rows, next_state, row_begin, row_end
+from advmdp.rows.balls import ROW_ROUNDING
+from advmdp.rows.layer import Layer, extreme_means, mean_of_row
 from advmdp.solvers.problem import name_pair, require_rows
-from advmdp.solvers.row_sets import KNOWN, RowData, layer_means, row_data, split_tables
-from advmdp.solvers.tridiagonal import dot
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -86,7 +84,7 @@ class ConditionalStep:
     @property
     def kernels(self) -> list[Any]:
         """The rows that :attr:`occupancy` comes from, as tables, sparse where the set is."""
-        return split_tables(self.confidence_set, self.occupancy.kernels)
+        return self.confidence_set.tables(self.occupancy.kernels)
 
 
 def conditional_step(confidence_set: ConfidenceSet, log_reference: Floats, cost: Floats) -> ConditionalStep:
@@ -117,13 +115,12 @@ def conditional_step(confidence_set: ConfidenceSet, log_reference: Floats, cost:
         raise InvalidMDPError(
             f"log_reference has shape {log_reference.shape} and cost {cost.shape}; this set needs ({pairs},)"
         )
-    memory = np.empty(states + 2 * pairs + n_actions * max(confidence_set.layer_sizes))
-    sizes = confidence_set.size_array
-    if isinstance(confidence_set, KnownKernels) and not confidence_set.sparse:
-        rows = confidence_set.rows
-        W = soft_backward_known(rows.values, rows.places, sizes, n_actions, reachable, log_reference, cost, memory)
-    else:
-        W = soft_backward(row_data(confidence_set), sizes, n_actions, reachable, log_reference, cost, memory)
+    widest = max(confidence_set.layer_sizes)
+    memory = np.empty(states + 2 * pairs + n_actions * widest)
+    W = soft_backward(
+        confidence_set.compiled_rows(), confidence_set.size_array, n_actions, reachable, log_reference, cost,
+        np.empty(widest, dtype=np.int64), memory,
+    )  # fmt: skip
     if not abs(W) < np.inf:
         _explain(confidence_set, log_reference, cost)
     potential, policy, log_policy = memory[:states], memory[states : states + pairs], memory[states + pairs :][:pairs]
@@ -155,9 +152,9 @@ def certified_occupancy(step: ConditionalStep, log_policy: Floats) -> CertifiedO
     kernels = np.empty(confidence_set.n_entries)
     q, log_q = np.empty((2, len(log_policy)))
     value, gap, residual = roll_and_certify(
-        row_data(confidence_set), confidence_set.size_array, n_actions, confidence_set.flat_reachable,
-        step.log_reference, step.cost, step.potential, log_policy, np.empty((3, widest)), np.empty(sum(sizes)),
-        kernels, q, log_q,
+        confidence_set.compiled_rows(), confidence_set.size_array, n_actions, confidence_set.flat_reachable,
+        step.log_reference, step.cost, step.potential, log_policy, np.empty(max(sizes), dtype=np.int64),
+        np.empty((3, widest)), np.empty(sum(sizes)), kernels, q, log_q,
     )  # fmt: skip
     return CertifiedOccupancy(q, log_q, kernels, value, gap, residual)
 
@@ -190,83 +187,35 @@ def _explain(confidence_set: ConfidenceSet, log_reference: Floats, cost: Floats)
 
 @kernel
 def soft_backward(
-    data: RowData,
-    sizes: Integers,
-    n_actions: int,
-    reachable: Flags,
-    log_reference: Floats,
-    cost: Floats,
-    memory: Floats,
-) -> float:
-    """:func:`soft_pass` over any set; ``memory``: W of all states, the policy, its logarithm, and a layer's pairs."""
-    states = reachable.size
+    data: Any, sizes: Integers, n_actions: int, reachable: Flags, log_reference: Floats, cost: Floats,
+    states: Integers, memory: Floats,
+) -> float:  # fmt: skip
+    """W of all states, the policy, its logarithm, one after the other in ``memory``, which has room for the means of a
+    layer beyond; W(s_1), or NaN if something is wrong."""
+    state = reachable.size - 1
     pairs = cost.size
-    return soft_pass(
-        data, sizes, n_actions, reachable, log_reference, cost, view1(memory, 0, states),
-        view1(memory, states, pairs), view1(memory, states + pairs, pairs),
-        view1(memory, states + 2 * pairs, memory.size - states - 2 * pairs),
-    )  # fmt: skip
-
-
-@kernel
-def soft_backward_known(
-    kernels: Floats,
-    places: Integers,
-    sizes: Integers,
-    n_actions: int,
-    reachable: Flags,
-    log_reference: Floats,
-    cost: Floats,
-    memory: Floats,
-) -> float:
-    """The same over dense known kernels, with fewer arguments: a small pass takes as long as to hand over a dozen."""
-    states = reachable.size
-    pairs = cost.size
-    none = view1(memory, 0, 0)
-    no_rows = view1(sizes, 0, 0)
-    rows = Rows(places, no_rows, no_rows, kernels)
-    data = RowData(KNOWN, rows, none, none, none, none, no_rows, none, False, 0, no_rows, no_rows, none, none)
-    return soft_pass(
-        data, sizes, n_actions, reachable, log_reference, cost, view1(memory, 0, states),
-        view1(memory, states, pairs), view1(memory, states + pairs, pairs),
-        view1(memory, states + 2 * pairs, memory.size - states - 2 * pairs),
-    )  # fmt: skip
-
-
-@inner_kernel
-def soft_pass(
-    data: RowData,
-    sizes: Integers,
-    n_actions: int,
-    reachable: Flags,
-    log_reference: Floats,
-    cost: Floats,
-    potential: Floats,
-    policy: Floats,
-    log_policy: Floats,
-    means: Floats,
-) -> float:
-    """W of all states, the policy and its logarithm; W(s_1), or NaN if something is wrong."""
+    potential = memory[: state + 1]
+    policy = memory[state + 1 : state + 1 + pairs]
+    log_policy = memory[state + 1 + pairs : state + 1 + 2 * pairs]
+    means = memory[state + 1 + 2 * pairs :]
     last = sizes.shape[0] - 2
-    state = potential.shape[0] - 1
-    block = log_reference.shape[0]
     potential[state] = 0.0
-    nothing = view1(means, 0, 0)
     for h in range(last, -1, -1):
         n = sizes[h]
         m = sizes[h + 1]
-        N = n * n_actions
-        following = view1(potential, state, m)
+        following = potential[state : state + m]
         state -= n
-        block -= N
+        block = state * n_actions
+        N = n * n_actions
+        here = potential[state : state + n]
         if h == last:
-            fill(view1(means, 0, N), 0.0)
+            means[:N] = 0.0
         else:
-            layer_means(data, h, n, n_actions, m, block, view1(reachable, state, n), following, means, nothing)
-        here = view1(potential, state, n)
+            count = list_flagged(reachable[state : state + n], states)
+            extreme_means(data, Layer(h, n, n_actions, m, block), states, count, following, means, means[:0])
         soft_maxima(
-            n_actions, view1(reachable, state, n), view1(log_reference, block, N), view1(cost, block, N), means, here,
-            view1(policy, block, N), view1(log_policy, block, N),
+            n_actions, reachable[state : state + n], log_reference[block : block + N], cost[block : block + N], means,
+            here, policy[block : block + N], log_policy[block : block + N],
         )  # fmt: skip
         for s in range(n):
             if not abs(here[s]) < np.inf:
@@ -277,58 +226,51 @@ def soft_pass(
 
 
 @inner_kernel
+def list_flagged(flags: Flags, found: Integers) -> int:
+    """The indices of the flags that are set; their number."""
+    count = 0
+    for s in range(flags.shape[0]):
+        if flags[s]:
+            found[count] = s
+            count += 1
+    return count
+
+
+@inner_kernel
 def soft_maxima(
-    n_actions: int,
-    reachable: Flags,
-    log_reference: Floats,
-    cost: Floats,
-    means: Floats,
-    potential: Floats,
-    policy: Floats,
-    log_policy: Floats,
-) -> None:
+    n_actions: int, reachable: Flags, log_reference: Floats, cost: Floats, means: Floats, potential: Floats,
+    policy: Floats, log_policy: Floats,
+) -> None:  # fmt: skip
     """``W(s) = ln sum_a ref exp(mean - cost)`` and the policy of a layer; of unreachable states, from ref alone."""
-    n = potential.shape[0]
-    for s in range(n):
+    for s in range(potential.shape[0]):
         first = s * n_actions
         largest = -np.inf
         wrong = 0.0
-        for a in range(n_actions):
-            i = first + a
+        for i in range(first, first + n_actions):
             exponent = log_reference[i]
             if reachable[s]:
-                exponent += means[a * n + s] - cost[i]
+                exponent += means[i] - cost[i]
                 wrong += 0.0 * cost[i]  # an infinite cost is an error even where -inf would do
             log_policy[i] = exponent
             largest = max(largest, exponent)
         total = wrong
-        for a in range(n_actions):
-            policy[first + a] = np.exp(log_policy[first + a] - largest)
-            total += policy[first + a]
+        for i in range(first, first + n_actions):
+            policy[i] = np.exp(log_policy[i] - largest)
+            total += policy[i]
         inverse = 1.0 / total
         log_total = largest + np.log(total)
-        for a in range(n_actions):
-            policy[first + a] *= inverse
-            log_policy[first + a] -= log_total
+        for i in range(first, first + n_actions):
+            policy[i] *= inverse
+            log_policy[i] -= log_total
         potential[s] = log_total
 
 
 @kernel
 def roll_and_certify(
-    data: RowData,
-    sizes: Integers,
-    n_actions: int,
-    reachable: Flags,
-    log_reference: Floats,
-    cost: Floats,
-    potential: Floats,
-    log_policy: Floats,
-    work: Floats,
-    log_mass: Floats,
-    kernels: Floats,
-    q: Floats,
-    log_q: Floats,
-) -> tuple[float, float, float]:
+    data: Any, sizes: Integers, n_actions: int, reachable: Flags, log_reference: Floats, cost: Floats,
+    potential: Floats, log_policy: Floats, states: Integers, work: Floats, log_mass: Floats, kernels: Floats,
+    q: Floats, log_q: Floats,
+) -> tuple[float, float, float]:  # fmt: skip
     """(value, gap, residual) of the policy under the rows that attain the means; see :func:`certified_occupancy`."""
     last = sizes.shape[0] - 2
     means = work[0]
@@ -336,74 +278,57 @@ def roll_and_certify(
     gap = 0.0
     residual = 0.0
     state = 0
-    block = 0
     entry = 0
     log_mass[0] = 0.0
     for h in range(last + 1):
         n = sizes[h]
         m = sizes[h + 1]
-        N = n * n_actions
-        following = view1(potential, state + n, m)
-        sparse = h < last and data.rows.places[h, 1] >= 0
+        block = state * n_actions
+        following = potential[state + n : state + n + m]
         start = 0
         size = 0
-        if h == last:
-            fill(means, 0.0)
-        else:
-            start = row_begin(data.rows, h, 0, m)
-            size = row_end(data.rows, h, N - 1, m) - start
-            layer_means(
-                data, h, n, n_actions, m, block, view1(reachable, state, n), following, means,
-                view1(kernels, entry, size),
-            )  # fmt: skip
-        for s in range(n):
-            mass = log_mass[state + s]
-            for a in range(n_actions):
-                pair = s * n_actions + a
-                i = block + pair
-                log_q[i] = (mass if mass > -np.inf else UNREACHED) + log_policy[i]
-                q[i] = np.exp(log_q[i])
-                mean = means[a * n + s]
-                ahead = 0.0
-                if h < last:
-                    begin = row_begin(data.rows, h, pair, m) - start if sparse else pair * m
-                    end = row_end(data.rows, h, pair, m) - start if sparse else begin + m
-                    row = view1(kernels, entry + begin, end - begin)
-                    off = distribution(row, reachable[state + s])
-                    # So written, a row that is no number is outside its set.
-                    if not off <= ROW_ROUNDING:
-                        residual = np.inf
-                    if sparse:
-                        shift = start + begin - data.rows.places[h, 2]
-                        for t in range(row.shape[0]):
-                            ahead += row[t] * following[data.rows.nexts[shift + t]]
-                    else:
-                        ahead = dot(row, following)
-                if not reachable[state + s]:
-                    continue
-                expected = log_reference[i] - cost[i] + mean - potential[state + s]
-                away = log_policy[i] - expected if log_policy[i] > expected or log_policy[i] < expected else 0.0
-                if q[i] > 0.0:
-                    value += q[i] * (cost[i] + log_policy[i] - log_reference[i])
-                    gap += q[i] * (mean - ahead)
-                if q[i] > 0.0 and away > -1.0:
-                    gap += q[i] * (np.expm1(-away) + away)
-                elif mass > -np.inf:
-                    gap += np.exp(mass + expected) + (q[i] * (away - 1.0) if q[i] > 0.0 else 0.0)
-                residual = max(residual, abs(away))
         if h < last:
-            here = view1(log_mass, state, n)
-            there = view1(log_mass, state + n, m)
-            log_here = view1(log_q, block, N)
-            if sparse:
-                sparse_log_arrivals(
-                    data.rows, h, view1(kernels, entry, size), n_actions, here, log_here, work[1], work[2], there
-                )
-            else:
-                log_arrivals(view2(kernels, entry, N, m), n_actions, here, log_here, work[1], there)
+            start = row_begin(data.rows, h, 0, m)
+            size = row_end(data.rows, h, n * n_actions - 1, m) - start
+            count = list_flagged(reachable[state : state + n], states)
+            layer = Layer(h, n, n_actions, m, block)
+            extreme_means(data, layer, states, count, following, means, kernels[entry : entry + size])
+        rows = kernels[entry : entry + size]
+        for pair in range(n * n_actions):
+            s = state + pair // n_actions
+            mass = log_mass[s]
+            i = block + pair
+            log_q[i] = (mass if mass > -np.inf else UNREACHED) + log_policy[i]
+            q[i] = np.exp(log_q[i])
+            mean = 0.0
+            ahead = 0.0
+            if h < last:
+                begin = row_begin(data.rows, h, pair, m)
+                row = rows[begin - start : row_end(data.rows, h, pair, m) - start]
+                # So written, a row that is no number is outside its set.
+                if not distribution(row, reachable[s]) <= ROW_ROUNDING:
+                    residual = np.inf
+                mean = means[pair]
+                ahead = mean_of_row(data.rows, h, begin, row, following)
+            if not reachable[s]:
+                continue
+            expected = log_reference[i] - cost[i] + mean - potential[s]
+            away = log_policy[i] - expected if log_policy[i] > expected or log_policy[i] < expected else 0.0
+            if q[i] > 0.0:
+                value += q[i] * (cost[i] + log_policy[i] - log_reference[i])
+                gap += q[i] * (mean - ahead)
+            if q[i] > 0.0 and away > -1.0:
+                gap += q[i] * (np.expm1(-away) + away)
+            elif mass > -np.inf:
+                gap += np.exp(mass + expected) + (q[i] * (away - 1.0) if q[i] > 0.0 else 0.0)
+            residual = max(residual, abs(away))
+        if h < last:
+            log_arrivals(
+                data.rows, h, rows, n_actions, log_mass[state : state + n], log_q[block : block + n * n_actions],
+                work[1], work[2], log_mass[state + n : state + n + m],
+            )  # fmt: skip
             entry += size
         state += n
-        block += N
     return value, gap, residual
 
 
@@ -422,46 +347,18 @@ def distribution(row: Floats, reachable: bool) -> float:
 
 @inner_kernel
 def log_arrivals(
-    rows: Floats, n_actions: int, log_mass: Floats, log_q: Floats, weight: Floats, arrivals: Floats
-) -> None:
+    support: Rows, h: int, rows: Floats, n_actions: int, log_mass: Floats, log_q: Floats, weight: Floats,
+    total: Floats, arrivals: Floats,
+) -> None:  # fmt: skip
     """``arrivals_t = ln sum_b q_b P_b(t)``, also where q underflows; -inf where only unreached states lead."""
-    N, m = rows.shape
-    for b in range(N):
-        weight[b] = np.exp(log_q[b])
-    for t in range(m):
-        total = 0.0
-        for b in range(N):
-            total += weight[b] * rows[b, t]
-        if total > 1e-200:
-            arrivals[t] = np.log(total)
-            continue
-        arrivals[t] = -np.inf
-        for b in range(N):
-            if rows[b, t] > 0.0 and log_mass[b // n_actions] > -np.inf:
-                arrivals[t] = np.logaddexp(arrivals[t], log_q[b] + np.log(rows[b, t]))
-
-
-@inner_kernel
-def sparse_log_arrivals(
-    support: Rows,
-    h: int,
-    rows: Floats,
-    n_actions: int,
-    log_mass: Floats,
-    log_q: Floats,
-    weight: Floats,
-    total: Floats,
-    arrivals: Floats,
-) -> None:
-    """The same over the entries of a sparse layer."""
     m = arrivals.shape[0]
     start = row_begin(support, h, 0, m)
-    shift = start - support.places[h, 2]
-    fill(view1(total, 0, m), 0.0)
+    total[:m] = 0.0
     for b in range(log_q.shape[0]):
         weight[b] = np.exp(log_q[b])
-        for e in range(row_begin(support, h, b, m) - start, row_end(support, h, b, m) - start):
-            total[support.nexts[shift + e]] += weight[b] * rows[e]
+        begin = row_begin(support, h, b, m)
+        for e in range(begin, row_end(support, h, b, m)):
+            total[next_state(support, h, begin, e)] += weight[b] * rows[e - start]
     small = False
     for t in range(m):
         arrivals[t] = np.log(total[t]) if total[t] > 1e-200 else -np.inf
@@ -470,7 +367,8 @@ def sparse_log_arrivals(
         return
     for b in range(log_q.shape[0]):
         if log_mass[b // n_actions] > -np.inf:
-            for e in range(row_begin(support, h, b, m) - start, row_end(support, h, b, m) - start):
-                t = support.nexts[shift + e]
-                if not total[t] > 1e-200 and rows[e] > 0.0:
-                    arrivals[t] = np.logaddexp(arrivals[t], log_q[b] + np.log(rows[e]))
+            begin = row_begin(support, h, b, m)
+            for e in range(begin, row_end(support, h, b, m)):
+                t = next_state(support, h, begin, e)
+                if not total[t] > 1e-200 and rows[e - start] > 0.0:
+                    arrivals[t] = np.logaddexp(arrivals[t], log_q[b] + np.log(rows[e - start]))

@@ -10,7 +10,7 @@ That is a pass for each target.  One forward pass gives bounds for all states th
 
     u(s') = max over d in [l, u], sum d = 1 of sum_s d(s) sum_a policy(a | s) high(s' | s, a),     and l(s') likewise.
 
-In sparse layers a backward pass goes through the states that can lead to its target, and no others: f is zero there.
+A backward pass goes through the states that can lead to its target, and no others: f is zero there.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from advmdp._checks import float_array
 from advmdp._compiled import allocating_kernel, inner_kernel, kernel
-from advmdp.confidence import ConfidenceSet, EllipsoidSet, KnownKernels
+from advmdp.confidence import ConfidenceSet
 from advmdp.confidence.base import Arrivals
 from advmdp.errors import InvalidMDPError
 from advmdp.layered import Layers
-from advmdp.layered.rows import Rows, SparseRows, entry_of, row_begin, row_end
+from advmdp.layered.rows import row_begin, row_end
 from advmdp.occupancy import check_policy
-from advmdp.solvers.layout import fill, view1
+from advmdp.rows.hull import layer_extremes
+from advmdp.rows.layer import Layer, entry_bounds, extreme_means
 from advmdp.solvers.problem import require_rows
-from advmdp.solvers.row_sets import KNOWN, NOTHING, RowData, entry_bounds, layer_means, listed_means, row_data
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -38,6 +39,8 @@ Flags = NDArray[np.bool_]
 
 #: Mass below this need not be placed: to leave it out makes a lower bound smaller.
 SETTLED = 1e-13
+#: So many targets share a pass.
+AT_A_TIME = 64
 
 
 @overload
@@ -49,9 +52,7 @@ def upper_occupancy(confidence_set: ConfidenceSet, policy: Sequence[Floats], tar
 
 
 def upper_occupancy(
-    confidence_set: ConfidenceSet,
-    policy: Sequence[Floats],
-    targets: ArrayLike | None = None,
+    confidence_set: ConfidenceSet, policy: Sequence[Floats], targets: ArrayLike | None = None
 ) -> list[Floats] | Floats:
     """u(s) = max over the set's kernels of the probability that ``policy`` visits s.
 
@@ -71,9 +72,7 @@ def lower_occupancy(confidence_set: ConfidenceSet, policy: Sequence[Floats], tar
 
 
 def lower_occupancy(
-    confidence_set: ConfidenceSet,
-    policy: Sequence[Floats],
-    targets: ArrayLike | None = None,
+    confidence_set: ConfidenceSet, policy: Sequence[Floats], targets: ArrayLike | None = None
 ) -> list[Floats] | Floats:
     """The smallest probability of a visit, with the arguments of :func:`upper_occupancy`."""
     return _bounds(confidence_set, policy, targets, -1.0)
@@ -91,17 +90,10 @@ def extreme_rows(confidence_set: ConfidenceSet, layer: int, values: Floats, *, m
     if layer == confidence_set.horizon - 1:
         return np.full((sizes[layer], n_actions), function[0])
     sign = 1.0 if maximise else -1.0
-    means = np.full(sizes[layer] * n_actions, np.nan)
-    # In sparse layers the states that nobody reaches are asked for as well.
-    _layer(row_data(confidence_set), layer, *_shape_of(confidence_set, layer), sign * function, means)
-    return sign * means.reshape(n_actions, sizes[layer]).T
-
-
-def _shape_of(confidence_set: ConfidenceSet, layer: int) -> tuple[int, int, int, int, Flags]:
-    """States, actions and next states of a layer, the pairs ahead of it, and its states."""
-    sizes, n_actions = confidence_set.layer_sizes, confidence_set.n_actions
-    everywhere = np.ones(sizes[layer], dtype=np.bool_)
-    return sizes[layer], n_actions, sizes[layer + 1], n_actions * sum(sizes[:layer]), everywhere
+    means = np.empty((sizes[layer], n_actions))
+    here = confidence_set.layer(layer)
+    layer_extremes(confidence_set.compiled_rows(), here, np.arange(here.n), sign * function, means.ravel())
+    return sign * means
 
 
 def extreme_values(
@@ -125,59 +117,57 @@ def extreme_values(
     return values[::-1]
 
 
-def entrywise_hull(confidence_set: ConfidenceSet) -> tuple[list[Any], list[Any]]:
-    """Least and greatest value of each entry over its row set; NaN for empty pairs."""
-    sizes, n_actions = confidence_set.layer_sizes, confidence_set.n_actions
-    lower: list[Any] = []
-    upper: list[Any] = []
-    for h, table in enumerate(confidence_set._row_data()[0]):
-        if isinstance(table, SparseRows) and h < confidence_set.horizon - 1:
-            low, high = np.empty((2, len(table.values)))
-            _sparse_hull(
-                row_data(confidence_set), h, *_shape_of(confidence_set, h)[:4], confidence_set.arrivals,
-                np.zeros(sizes[h + 1]), np.empty(sizes[h] * n_actions), low, high,
-            )  # fmt: skip
-            lower.append(table.with_values(np.maximum(low, 0.0)))
-            upper.append(table.with_values(np.maximum(high, 0.0)))
-            continue
-        low, high = np.empty((2, sizes[h], n_actions, sizes[h + 1]))
-        for t, unit in enumerate(np.eye(sizes[h + 1])):
-            low[:, :, t] = extreme_rows(confidence_set, h, unit, maximise=False)
-            high[:, :, t] = extreme_rows(confidence_set, h, unit)
-        lower.append(np.maximum(low, 0.0))
-        upper.append(np.maximum(high, 0.0))
-    return lower, upper
-
-
 def _bounds(
-    confidence_set: ConfidenceSet,
-    policy: Sequence[Floats],
-    targets: ArrayLike | None,
-    sign: float,
+    confidence_set: ConfidenceSet, policy: Sequence[ArrayLike], targets: ArrayLike | None, sign: float
 ) -> list[Floats] | Floats:
     """The two public functions: the largest mean of sign * indicator, times the sign."""
+    sizes = confidence_set.layer_sizes
+    flat_policy = _checked_policy(confidence_set, policy)
+    if targets is not None:
+        wanted = _checked_targets(confidence_set, targets)
+        return _extreme(confidence_set, flat_policy, np.ascontiguousarray(wanted[:, 0]), wanted[:, 1], sign)
+    return np.split(_extreme(confidence_set, flat_policy, *_all_states(sizes), sign), np.cumsum(sizes[:-2]))
+
+
+def _checked_policy(confidence_set: ConfidenceSet, policy: Sequence[ArrayLike]) -> Floats:
+    """As one flat vector."""
     sizes, n_actions = confidence_set.layer_sizes, confidence_set.n_actions
     if len(policy) != confidence_set.horizon:
         raise InvalidMDPError(f"policy has {len(policy)} layers; this set needs {confidence_set.horizon}")
-    for h, table in enumerate(policy):
+    tables = [float_array(table, f"policy[{h}]", InvalidMDPError) for h, table in enumerate(policy)]
+    for h, table in enumerate(tables):
         if table.shape != (sizes[h], n_actions):
             raise InvalidMDPError(f"policy[{h}] has shape {table.shape}; this set needs ({sizes[h]}, {n_actions})")
-    flat_policy = np.concatenate(policy, axis=None)
-    check_policy(Layers(sizes, n_actions), flat_policy)
-    if targets is None:
-        wanted = np.array([(h, s) for h, size in enumerate(sizes[:-1]) for s in range(size)])
-    else:
-        wanted = np.asarray(targets, dtype=np.int64).reshape(-1, 2)
-        for h, s in wanted.tolist():
-            if not (0 <= h < confidence_set.horizon and 0 <= s < sizes[h]):
-                raise InvalidMDPError(
-                    f"target (layer {h}, state {s}) does not exist: layers 0 to "
-                    f"{confidence_set.horizon - 1} have {sizes[:-1]} states"
-                )
-    bounds = _extreme(confidence_set, flat_policy, np.ascontiguousarray(wanted[:, 0]), wanted[:, 1], sign)
-    if targets is not None:
-        return bounds
-    return np.split(bounds, np.cumsum(sizes[:-2]))
+    flat: Floats = np.concatenate(tables, axis=None)
+    check_policy(Layers(sizes, n_actions), flat)
+    return flat
+
+
+def _checked_targets(confidence_set: ConfidenceSet, targets: ArrayLike) -> Integers:
+    """Rows (layer, state) of integers, none of them twice."""
+    given = float_array(targets, "targets", InvalidMDPError)
+    if given.size == 0:
+        return np.empty((0, 2), dtype=np.int64)
+    if given.ndim != 2 or given.shape[1] != 2:
+        raise InvalidMDPError(f"targets has shape {given.shape}; it must be rows (layer, state), shape (n, 2)")
+    sizes, seen = confidence_set.layer_sizes, set()
+    for h, s in given.tolist():
+        if not (h.is_integer() and s.is_integer()):
+            raise InvalidMDPError(f"target (layer {h:g}, state {s:g}) must be two integers")
+        if not (0 <= h < confidence_set.horizon and 0 <= s < sizes[int(h)]):
+            raise InvalidMDPError(
+                f"target (layer {h:g}, state {s:g}) does not exist: layers 0 to "
+                f"{confidence_set.horizon - 1} have {sizes[:-1]} states"
+            )
+        if (h, s) in seen:
+            raise InvalidMDPError(f"target (layer {h:g}, state {s:g}) is there twice; each may be asked for once")
+        seen.add((h, s))
+    return given.astype(np.int64)
+
+
+def _all_states(sizes: Sequence[int]) -> tuple[Integers, Integers]:
+    """The layer and number of every state but the terminal one."""
+    return np.repeat(np.arange(len(sizes) - 1), sizes[:-1]), np.concatenate([np.arange(size) for size in sizes[:-1]])
 
 
 def visited_upper_occupancy(confidence_set: ConfidenceSet, policy: Floats, states: Integers) -> Floats:
@@ -199,19 +189,14 @@ def occupancy_intervals(confidence_set: ConfidenceSet, policy: Floats, exact: bo
     >>> [bound.round(3).tolist() for bound in occupancy_intervals(boxes, np.ones(3))]
     [[1.0, 0.2, 0.6], [1.0, 0.4, 0.8]]
     """
-    sizes = confidence_set.layer_sizes
-    if exact and not isinstance(confidence_set, KnownKernels):
-        layers = np.repeat(np.arange(len(sizes) - 1), sizes[:-1])
-        states = np.concatenate([np.arange(size) for size in sizes[:-1]])
-        low, high = (_extreme(confidence_set, policy, layers, states, sign) for sign in (-1.0, 1.0))
+    if exact and not confidence_set.single:
+        states = _all_states(confidence_set.layer_sizes)
+        low, high = (_extreme(confidence_set, policy, *states, sign) for sign in (-1.0, 1.0))
         return low, high
-    features = NOTHING
-    if isinstance(confidence_set, EllipsoidSet) and confidence_set.simplex and confidence_set.weights is None:
-        features = confidence_set.flat_features
-    low, high = np.zeros((2, sum(sizes)))
+    low, high = np.zeros((2, sum(confidence_set.layer_sizes)))
     forward_intervals(
-        row_data(confidence_set), confidence_set.arrivals, features, confidence_set.size_array,
-        confidence_set.n_actions, policy, low, high,
+        confidence_set.compiled_rows(), confidence_set.arrivals, confidence_set.size_array, confidence_set.n_actions,
+        not confidence_set.single, policy, low, high,
     )  # fmt: skip
     return low[:-1], high[:-1]
 
@@ -219,168 +204,64 @@ def occupancy_intervals(confidence_set: ConfidenceSet, policy: Floats, exact: bo
 def _extreme(confidence_set: ConfidenceSet, policy: Floats, layers: Integers, states: Integers, sign: float) -> Floats:
     """sign times the largest mean of sign times the indicator of each of some states."""
     widest = max(confidence_set.layer_sizes)
-    data = row_data(confidence_set)
-    shape = confidence_set.size_array, confidence_set.n_actions, policy, confidence_set.flat_reachable
-    if confidence_set.sparse and confidence_set.layer_sizes[1:-1]:
-        found = np.empty(len(states))
-        _backward_from(
-            data, confidence_set.arrivals, *shape, layers, states, sign, np.zeros((2, widest)),
-            np.empty(widest * confidence_set.n_actions), np.empty((2, widest), dtype=np.int64),
-            np.zeros(widest, dtype=np.bool_), found,
+    data, found = confidence_set.compiled_rows(), np.empty(len(states))
+    means, listed = np.empty(widest * confidence_set.n_actions), np.zeros(widest, dtype=np.bool_)
+    for begin in range(0, len(states), AT_A_TIME):
+        some = slice(begin, begin + AT_A_TIME)
+        number = len(states[some])
+        _backward(
+            data, confidence_set.arrivals, confidence_set.size_array, confidence_set.n_actions, policy,
+            confidence_set.flat_reachable, layers[some], states[some], sign, np.zeros((number, 2, widest)),
+            np.empty((number, 2, widest), dtype=np.int64), np.ones(number, dtype=np.int64), listed, means, found[some],
         )  # fmt: skip
-    else:
-        functions = np.zeros((len(states), widest))
-        functions[np.arange(len(states)), states] = sign
-        _backward(data, *shape, layers, functions, np.empty(widest * confidence_set.n_actions))
-        found = functions[:, 0]
     bounds: Floats = sign * found
     require_rows(confidence_set, bool(np.isnan(bounds).any()))
     return bounds.clip(0.0, 1.0)
 
 
 @kernel
-def _layer(
-    data: RowData, h: int, n: int, n_actions: int, m: int, block: int, reachable: Flags, values: Floats, means: Floats
-) -> None:
-    """:func:`layer_means` for a call from Python."""
-    layer_means(data, h, n, n_actions, m, block, reachable, values, means, view1(values, 0, 0))
-
-
-@kernel
-def _sparse_hull(
-    data: RowData,
-    h: int,
-    n: int,
-    n_actions: int,
-    m: int,
-    block: int,
-    arrivals: Arrivals,
-    values: Floats,
-    means: Floats,
-    low: Floats,
-    high: Floats,
-) -> None:
-    """Extremes of each entry of a sparse layer; ``values`` (m,) is zero before and after, ``means`` has N entries."""
-    nothing = view1(values, 0, 0)
-    first = arrivals.first[h, 0]
-    start = row_begin(data.rows, h, 0, m)
-    for t in range(m):
-        begin = arrivals.at[first + t]
-        count = arrivals.at[first + t + 1] - begin
-        for j in range(count):
-            data.states[j] = arrivals.states[begin + j]
-        for sign in (1.0, -1.0):
-            values[t] = sign
-            listed_means(data, h, n, n_actions, m, block, data.states, count, values, means, nothing)
-            found = high if sign > 0.0 else low
-            for j in range(count):
-                s = data.states[j]
-                for a in range(n_actions):
-                    e = entry_of(data.rows, h, s * n_actions + a, m, t)
-                    if e >= 0:
-                        found[e - start] = sign * means[a * n + s]
-        values[t] = 0.0
-
-
-@kernel
 def _backward(
-    data: RowData,
-    sizes: Integers,
-    n_actions: int,
-    policy: Floats,
-    reachable: Flags,
-    layers: Integers,
-    values: Floats,
-    means: Floats,
-) -> None:
-    """Replace each function (row of ``values``, on the layer in ``layers``) by its value on the first layer.
-
-    Layer by layer for all functions, so that a layer's data stays in cache.
-    """
-    nothing = view1(means, 0, 0)
-    state = 0
-    block = 0
-    for h in range(sizes.shape[0] - 2):
-        state += sizes[h]
-        block += sizes[h] * n_actions
-    for h in range(sizes.shape[0] - 3, -1, -1):
-        n = sizes[h]
-        m = sizes[h + 1]
-        state -= n
-        block -= n * n_actions
-        here = view1(reachable, state, n)
-        for i in range(layers.shape[0]):
-            if layers[i] <= h:
-                continue
-            function = values[i]
-            layer_means(data, h, n, n_actions, m, block, here, view1(function, 0, m), means, nothing)
-            for s in range(n):
-                function[s] = 0.0
-                if here[s]:
-                    for a in range(n_actions):
-                        function[s] += policy[block + s * n_actions + a] * means[a * n + s]
-
-
-@kernel
-def _backward_from(
-    data: RowData,
-    arrivals: Arrivals,
-    sizes: Integers,
-    n_actions: int,
-    policy: Floats,
-    reachable: Flags,
-    layers: Integers,
-    targets: Integers,
-    sign: float,
-    values: Floats,
-    means: Floats,
-    lists: Integers,
-    listed: Flags,
+    data: Any, arrivals: Arrivals, sizes: Integers, n_actions: int, policy: Floats, reachable: Flags, layers: Integers,
+    targets: Integers, sign: float, values: Floats, lists: Integers, counts: Integers, listed: Flags, means: Floats,
     found: Floats,
-) -> None:
+) -> None:  # fmt: skip
     """The value on the first layer of ``sign`` times the indicator of each target, by way of its ancestors.
 
-    ``values`` (2, widest), zero before and after, has the functions of two layers, and ``lists`` the states where they
-    may not be zero.
+    ``values`` (targets, 2, widest), zero at first, has the functions of two layers, and ``lists`` the states where they
+    may not be zero, ``counts`` of them.  Layer by layer for all targets, so that a layer's data stays in cache.
     """
-    nothing = view1(values[0], 0, 0)
     for i in range(targets.shape[0]):
-        state = 0
-        block = 0
-        for h in range(layers[i]):
-            state += sizes[h]
-            block += sizes[h] * n_actions
-        now = 0
-        count = 1
-        lists[0, 0] = targets[i]
-        values[0, targets[i]] = sign
-        for h in range(layers[i] - 1, -1, -1):
-            n = sizes[h]
-            m = sizes[h + 1]
-            state -= n
-            block -= n * n_actions
-            here = view1(reachable, state, n)
-            next_count = ancestors(arrivals, h, here, lists[now], count, count == m, listed, lists[1 - now])
-            following = values[now]
-            function = values[1 - now]
-            if arrivals.first[h, 0] < 0:
-                layer_means(data, h, n, n_actions, m, block, here, view1(following, 0, m), means, nothing)
-            else:
-                listed_means(
-                    data, h, n, n_actions, m, block, lists[1 - now], next_count, following, means, nothing
-                )  # fmt: skip
-            for j in range(next_count):
-                s = lists[1 - now, j]
-                function[s] = 0.0
-                for a in range(n_actions):
-                    function[s] += policy[block + s * n_actions + a] * means[a * n + s]
+        lists[i, 0, 0] = targets[i]
+        values[i, 0, targets[i]] = sign
+    state = 0
+    for h in range(sizes.shape[0] - 2):
+        state += sizes[h]
+    for h in range(sizes.shape[0] - 3, -1, -1):
+        n = sizes[h]
+        state -= n
+        layer = Layer(h, n, n_actions, sizes[h + 1], state * n_actions)
+        here = reachable[state : state + n]
+        for i in range(targets.shape[0]):
+            if layers[i] <= h:
+                continue
+            now = (layers[i] - h - 1) % 2
+            following = values[i, now]
+            function = values[i, 1 - now]
+            after = lists[i, now]
+            before = lists[i, 1 - now]
+            count = ancestors(arrivals, h, here, after, counts[i], counts[i] == layer.m, listed, before)
+            extreme_means(data, layer, before, count, following[: layer.m], means, means[:0])
             for j in range(count):
-                following[lists[now, j]] = 0.0
-            now = 1 - now
-            count = next_count
-        found[i] = values[now, 0]
-        for j in range(count):
-            values[now, lists[now, j]] = 0.0
+                first = before[j] * n_actions
+                total = 0.0
+                for pair in range(first, first + n_actions):
+                    total += policy[layer.block + pair] * means[pair]
+                function[before[j]] = total
+            for j in range(counts[i]):
+                following[after[j]] = 0.0
+            counts[i] = count
+    for i in range(targets.shape[0]):
+        found[i] = values[i, layers[i] % 2, 0]
 
 
 @inner_kernel
@@ -421,16 +302,14 @@ def ancestors(
 
 @allocating_kernel
 def forward_intervals(
-    data: RowData,
-    arrivals: Arrivals,
-    features: Floats,
-    sizes: Integers,
-    n_actions: int,
-    policy: Floats,
-    low: Floats,
+    data: Any, arrivals: Arrivals, sizes: Integers, n_actions: int, share: bool, policy: Floats, low: Floats,
     high: Floats,
-) -> None:
-    """[low, high] around the probability of each state, into their places; the terminal one has one too."""
+) -> None:  # fmt: skip
+    """[low, high] around the probability of each state, into their places; the terminal one has one too.
+
+    With ``share`` what others have left is used, of a row and of a layer.  Where rows are known nothing is to gain, and
+    differences of sums would carry rounding from layer to layer.
+    """
     widest = 0
     entries = 0
     slots = 0  # states that lead to next states
@@ -438,71 +317,84 @@ def forward_intervals(
         n = sizes[h]
         m = sizes[h + 1]
         widest = max(widest, n, m)
+        entries = max(entries, row_end(data.rows, h, n * n_actions - 1, m) - row_begin(data.rows, h, 0, m))
         first = arrivals.first[h, 0]
-        if first < 0:
-            entries = max(entries, n * n_actions * (m + 1) + m)
-            slots = max(slots, n * m)
-        else:
-            entries = max(entries, row_end(data.rows, h, n * n_actions - 1, m) - row_begin(data.rows, h, 0, m))
-            slots = max(slots, arrivals.at[first + m] - arrivals.at[first])
-    lowest = np.zeros(entries)  # of each entry of a layer; finite where nobody asks
-    highest = np.zeros(entries)
+        slots = max(slots, n * m if first < 0 else arrivals.at[first + m] - arrivals.at[first])
+    bounds = np.zeros((2, entries))  # of each entry of a layer; finite where nobody asks
     leads = np.empty((2, slots))
     heap = np.empty(widest, dtype=np.int64)
     room = np.empty((2, widest))
     low[0] = 1.0
     high[0] = 1.0
     state = 0
-    block = 0
     for h in range(sizes.shape[0] - 2):
         n = sizes[h]
         m = sizes[h + 1]
-        here = policy[block : block + n * n_actions]
+        layer = Layer(h, n, n_actions, m, state * n_actions)
         here_low = low[state : state + n]
         here_high = high[state : state + n]
         there_low = low[state + n : state + n + m]
         there_high = high[state + n : state + n + m]
-        entry_bounds(data, features, h, n, n_actions, m, block, here, here_high, lowest, highest)
-        lead(arrivals, data.rows, h, n_actions, m, here_high, lowest, highest, leads[0], leads[1])
+        lead(data, layer, arrivals, share, policy[layer.block :], here_high, bounds[0], bounds[1], leads[0], leads[1])
         next_intervals(arrivals, h, here_low, here_high, leads[0], leads[1], heap, room, there_low, there_high)
-        least_sum = 0.0
-        most_sum = 0.0
-        for t in range(m):
-            least_sum += there_low[t]
-            most_sum += there_high[t]
-        for t in range(m if data.kind != KNOWN else 0):  # the others of the layer have the rest
-            before = there_low[t]
-            there_low[t] = max(before, 1.0 - (most_sum - there_high[t]))
-            there_high[t] = min(there_high[t], max(0.0, 1.0 - (least_sum - before)))
+        if share:
+            take_the_rest(there_low, there_high, 1.0)
         state += n
-        block += n * n_actions
+
+
+@inner_kernel
+def take_the_rest(low: Floats, high: Floats, factor: float) -> None:
+    """Cut bounds of parts of one to what the others leave, and multiply them."""
+    least = 0.0
+    most = 0.0
+    for t in range(low.shape[0]):
+        least += low[t]
+        most += high[t]
+    for t in range(low.shape[0]):
+        before = low[t]
+        low[t] = factor * max(before, 1.0 - (most - high[t]))
+        high[t] = factor * min(high[t], max(0.0, 1.0 - (least - before)))
 
 
 @inner_kernel
 def lead(
-    arrivals: Arrivals, rows: Rows, h: int, n_actions: int, m: int, mass: Floats, lowest: Floats, highest: Floats,
+    data: Any, layer: Layer, arrivals: Arrivals, share: bool, policy: Floats, mass: Floats, low: Floats, high: Floats,
     least: Floats, most: Floats,
 ) -> None:  # fmt: skip
-    """How each state leads to each next state, over all its actions: slot by slot, or (m, n) of a dense layer."""
-    n = mass.shape[0]
-    first = arrivals.first[h, 0]
-    if first < 0:
-        fill(view1(least, 0, m * n), 0.0)
-        fill(view1(most, 0, m * n), 0.0)
-        for s in range(n):
-            for pair in range(s * n_actions, (s + 1) * n_actions if mass[s] > 0.0 else 0):
+    """How each state leads to each next state, over all its actions: slot by slot, or (m, n) of a dense layer; those of
+    states without ``mass`` are of no use."""
+    rows, h, n, n_actions, m = data.rows, layer.h, layer.n, layer.n_actions, layer.m
+    first = 0
+    while first < n and not mass[first] > 0.0:
+        first += 1
+    last = n
+    while last > first and not mass[last - 1] > 0.0:
+        last -= 1
+    if first < last:
+        entry_bounds(data, layer, first, last, low, high)
+    start = row_begin(rows, h, 0, m)
+    at = arrivals.first[h, 0]
+    slots = n * m if at < 0 else arrivals.at[at + m] - arrivals.at[at]
+    for slot in range(slots):
+        least[slot] = 0.0
+        most[slot] = 0.0
+    for s in range(first, last):
+        for pair in range(s * n_actions, (s + 1) * n_actions if mass[s] > 0.0 else 0):
+            begin = row_begin(rows, h, pair, m) - start
+            end = row_end(rows, h, pair, m) - start
+            chance = policy[pair]
+            if share:
+                take_the_rest(low[begin:end], high[begin:end], chance)
+                chance = 1.0
+            if at < 0:
                 for t in range(m):
-                    least[t * n + s] += lowest[pair * m + t]
-                    most[t * n + s] += highest[pair * m + t]
-        return
-    slots = arrivals.at[first + m] - arrivals.at[first]
-    fill(view1(least, 0, slots), 0.0)
-    fill(view1(most, 0, slots), 0.0)
-    entries = row_end(rows, h, n * n_actions - 1, m) - row_begin(rows, h, 0, m)
-    which = view1(arrivals.slots, arrivals.first[h, 1], entries)
-    for e in range(entries):
-        least[which[e]] += lowest[e]
-        most[which[e]] += highest[e]
+                    least[t * n + s] += chance * low[begin + t]
+                    most[t * n + s] += chance * high[begin + t]
+            else:
+                shift = arrivals.first[h, 1]
+                for e in range(begin, end):
+                    least[arrivals.slots[shift + e]] += chance * low[e]
+                    most[arrivals.slots[shift + e]] += chance * high[e]
 
 
 @inner_kernel
@@ -544,9 +436,9 @@ def next_intervals(
         # What finds no room elsewhere must be here, where it leads to the next state least.
         rest = left - (total - space)
         if rest > SETTLED:
-            least += placed(here, view1(leads_least, begin, count), -1.0, rest, heap)
+            least += placed(here, leads_least[begin : begin + count], -1.0, rest, heap)
         if space > left:
-            full = most + placed(here, view1(leads_most, begin, count), 1.0, left, heap)
+            full = most + placed(here, leads_most[begin : begin + count], 1.0, left, heap)
         next_low[t] = least
         next_high[t] = min(1.0, full)
         begin += count

@@ -20,7 +20,7 @@ import pandas as pd
 
 from advmdp._checks import between, integer, numbers
 from advmdp._summation import CompensatedSum
-from advmdp.confidence import BoxSet, ConfidenceSet, EllipsoidSet, L1Set
+from advmdp.confidence import ConfidenceSet
 from advmdp.errors import InvalidSpecError
 from advmdp.layered import FloatArray, LayeredMDP, Layers, LinearMixtureMDP
 from advmdp.occupancy import best_policy, occupancy_measure
@@ -196,10 +196,7 @@ def row_widths(confidence_set: ConfidenceSet) -> list[FloatArray]:
 
     The sum over s' of the exact range of each entry; for a set around centres in l1, twice the radius.
     """
-    if isinstance(confidence_set, L1Set):
-        return _capped([2.0 * table for table in confidence_set.radii[:-1]], confidence_set)
-    lower, upper = _entry_ranges(confidence_set)
-    return _capped([(high - low).sum(axis=2) for low, high in zip(lower, upper, strict=True)], confidence_set)
+    return _capped(confidence_set.row_diameters(), confidence_set)
 
 
 def row_errors(confidence_set: ConfidenceSet, mdp: LayeredMDP) -> list[FloatArray]:
@@ -207,26 +204,13 @@ def row_errors(confidence_set: ConfidenceSet, mdp: LayeredMDP) -> list[FloatArra
 
     The sum over s' of the largest |P'(s'|s,a) - P(s'|s,a)| in the set, each of which the paper's Lemma 4 bounds.
     """
-    truth = mdp.kernels[:-1]
-    if isinstance(confidence_set, L1Set):
-        around = zip(confidence_set.radii[:-1], confidence_set.centres[:-1], truth, strict=True)
-        return _capped([radius + np.abs(centre - p).sum(axis=2) for radius, centre, p in around], confidence_set)
-    ranges = zip(*_entry_ranges(confidence_set), truth, strict=True)
-    return _capped([np.maximum(high - p, p - low).sum(axis=2) for low, high, p in ranges], confidence_set)
-
-
-def _entry_ranges(confidence_set: ConfidenceSet) -> tuple[Sequence[FloatArray], Sequence[FloatArray]]:
-    """The smallest and the largest value of every entry, without the last layer."""
-    if isinstance(confidence_set, BoxSet):
-        return confidence_set.lower[:-1], confidence_set.upper[:-1]
-    lower, upper = confidence_set.hull()
-    return lower[:-1], upper[:-1]
+    return _capped(confidence_set.row_distances(mdp.kernels), confidence_set)
 
 
 def _capped(sums: Sequence[FloatArray], confidence_set: ConfidenceSet) -> list[FloatArray]:
     """At most 2, and 0 in the last layer, whose step is certain."""
     last = np.zeros((confidence_set.layer_sizes[-2], confidence_set.n_actions))
-    return [*(np.minimum(2.0, table) for table in sums), last]
+    return [*(np.minimum(2.0, table) for table in sums[:-1]), last]
 
 
 def covers(confidence_set: ConfidenceSet, mdp: LayeredMDP) -> bool:
@@ -234,12 +218,8 @@ def covers(confidence_set: ConfidenceSet, mdp: LayeredMDP) -> bool:
 
     Where the truth is a mixture, by its parameter: that it is in the ellipsoid is what the lemmas are about.
     """
-    if isinstance(confidence_set, EllipsoidSet) and isinstance(mdp, LinearMixtureMDP):
-        for h in range(mdp.horizon - 1):
-            error = mdp.theta[h] - confidence_set.centres[h]
-            if error @ confidence_set.grams[h] @ error > confidence_set.radius[h] ** 2 * (1.0 + 1e-9):
-                return False
-        return True
+    if isinstance(mdp, LinearMixtureMDP):
+        return confidence_set.contains_mixture(mdp.theta, mdp.kernels)
     return confidence_set.contains(mdp.kernels)
 
 

@@ -9,22 +9,15 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 
+import cvxpy
 import numpy as np
 import scipy.sparse as sparse
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
 from advmdp.confidence import BoxSet, ConfidenceSet, EllipsoidSet, KnownKernels, L1Set
-
-try:
-    cvxpy: Any = import_module("cvxpy")
-except ImportError as error:  # pragma: no cover
-    raise ImportError(
-        "advmdp.solvers.reference needs cvxpy and clarabel: install the extra 'dev' (advmdp[dev])"
-    ) from error
 
 Table = NDArray[np.float64]
 

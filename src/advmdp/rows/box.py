@@ -1,0 +1,167 @@
+"""Rows between two bounds of each entry."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from advmdp._compiled import inner_kernel, kernel
+from advmdp.layered.rows import Rows, next_state, row_begin, row_end
+from advmdp.rows.layer import BOUNDS, MEANS, ROUNDING, Floats, Integers, Layer, gather, mass_and_mean, sort_decreasing
+
+
+class BoxRows(NamedTuple):
+    """Lower bounds on their supports, upper bounds, and memory for the values of one row and their order."""
+
+    rows: Rows
+    upper: Floats
+    some: Floats
+    order: Integers
+
+
+@inner_kernel
+def box_means(
+    data: BoxRows, layer: Layer, states: Integers, count: int, values: Floats, means: Floats, found: Floats
+) -> None:
+    """Row by row; the values of a dense layer are sorted once."""
+    rows, h, n_actions, m = data.rows, layer.h, layer.n_actions, layer.m
+    dense = rows.places[h, 1] < 0
+    start = row_begin(rows, h, 0, m)
+    here = values
+    if dense:
+        sort_decreasing(values, data.order)
+    for j in range(count):
+        end = row_begin(rows, h, states[j] * n_actions, m)
+        for pair in range(states[j] * n_actions, (states[j] + 1) * n_actions):
+            begin, end = end, row_end(rows, h, pair, m)
+            if not dense:
+                here = data.some[: end - begin]
+                gather(rows, h, begin, values, here, data.order)
+            means[pair] = box_row(rows.values[begin:end], data.upper[begin:end], here, data.order, found, begin - start)
+
+
+@inner_kernel
+def box_row(low: Floats, high: Floats, values: Floats, order: Integers, found: Floats, at: int) -> float:
+    """Greedy: start from the lower bounds, fill up in decreasing order of ``values``; the row goes to ``found``."""
+    mass, mean = mass_and_mean(low, values)
+    left = 1.0 - mass
+    wanted = found.shape[0] > 0
+    for t in range(low.shape[0] if wanted else 0):
+        found[at + t] = low[t]
+    empty = left < -ROUNDING
+    for i in range(low.shape[0]):
+        if left <= 0.0:
+            break
+        t = order[i]
+        # A negative room is an interval that misses [0, 1].
+        empty = empty or high[t] < low[t]
+        filled = min(high[t] - low[t], left)
+        mean += filled * values[t]
+        left -= filled
+        if wanted:
+            found[at + t] += filled
+    return np.nan if empty or left > ROUNDING else float(mean)
+
+
+@inner_kernel
+def box_bounds(data: BoxRows, layer: Layer, first: int, end: int, low: Floats, high: Floats) -> None:
+    """The bounds as they are, in [0, 1]."""
+    rows, h, n_actions, m = data.rows, layer.h, layer.n_actions, layer.m
+    start = row_begin(rows, h, 0, m)
+    for e in range(row_begin(rows, h, first * n_actions, m), row_end(rows, h, end * n_actions - 1, m)):
+        low[e - start] = min(rows.values[e], 1.0)
+        high[e - start] = max(data.upper[e], 0.0)
+
+
+MEANS[BoxRows] = box_means
+BOUNDS[BoxRows] = box_bounds
+
+
+@kernel
+def mark_reachable(
+    lower: Rows, upper: Floats, sizes: Integers, n_actions: int, reached: np.ndarray[tuple[int], np.dtype[np.bool_]]
+) -> None:
+    """Forward closure of 'may be positive', from the single first state.
+
+    An entry is held at zero by its own upper bound or by the lower bounds of the others, if they sum to
+    one: a price for such a state's flow would be without bound.
+    """
+    reached[0] = True
+    reached[reached.shape[0] - 1] = True
+    state = 0
+    for h in range(sizes.shape[0] - 2):
+        n = sizes[h]
+        m = sizes[h + 1]
+        for pair in range(n * n_actions):
+            if reached[state + pair // n_actions]:
+                begin = row_begin(lower, h, pair, m)
+                end = row_end(lower, h, pair, m)
+                room = 1.0
+                for e in range(begin, end):
+                    room -= lower.values[e]
+                for e in range(begin, end):
+                    most = min(upper[e], room + lower.values[e])
+                    if most > ROUNDING:
+                        reached[state + n + next_state(lower, h, begin, e)] = True
+        state += n
+
+
+@inner_kernel
+def presolve_box_layer(lower: Floats, upper: Floats, low: Floats, high: Floats, excess: Floats) -> int:
+    """Bounds that every distribution between ``lower`` and ``upper`` (n, A, m) keeps, per block (m, N).
+
+    ``low_t = max(lower_t, 1 - sum of the other uppers)`` and the mirror image for ``high_t``; after this each
+    bound is attained.  ``excess[b]`` is by how much sum(lower) exceeds one or sum(upper) falls short of it
+    (positive: empty).  The number of empty blocks is returned.
+    """
+    n, A, m = lower.shape
+    n_empty = 0
+    for a in range(A):
+        for s in range(n):
+            b = a * n + s
+            sum_low = 0.0
+            sum_high = 0.0
+            for t in range(m):
+                sum_low += max(lower[s, a, t], 0.0)
+                sum_high += min(upper[s, a, t], 1.0)
+            excess[b] = max(sum_low - 1.0, 1.0 - sum_high)
+            for t in range(m):
+                # An interval that misses [0, 1] altogether.
+                excess[b] = max(excess[b], max(lower[s, a, t], 0.0) - min(upper[s, a, t], 1.0))
+            if excess[b] > 1e-12:
+                n_empty += 1
+            for t in range(m):
+                l = max(lower[s, a, t], 0.0)  # noqa: E741
+                u = min(upper[s, a, t], 1.0)
+                low[t, b] = max(l, 1.0 - (sum_high - u))
+                high[t, b] = max(min(u, 1.0 - (sum_low - l)), low[t, b])
+    return n_empty
+
+
+def least_multiples(middle: Floats, half: Floats) -> Floats:
+    """Least t >= 0 per row with a distribution in [middle - t half, middle + t half].
+
+    The conditions sum_j max(0, middle - t half) <= 1 <= sum_j min(1, middle + t half) are a convex
+    decreasing and a concave increasing function of t, both piecewise linear: Newton's method from
+    t = 0 climbs to each root from below, past at least one breakpoint per step.
+    """
+    # Every single interval must meet [0, 1]: this bounds t from below.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        need = np.where(middle < 0.0, -middle, np.where(middle > 1.0, middle - 1.0, 0.0))
+        multiple = np.where(need > 0.0, need / half, 0.0).max(axis=-1)
+        for _ in range(2 * middle.shape[-1] + 2):
+            t = multiple[..., None]
+            low, high = middle - t * half, middle + t * half
+            too_high = np.maximum(low, 0.0).sum(axis=-1) - 1.0
+            too_low = 1.0 - np.minimum(high, 1.0).sum(axis=-1)
+            fall = np.where(low > 0.0, half, 0.0).sum(axis=-1)
+            rise = np.where(high < 1.0, half, 0.0).sum(axis=-1)
+            step = np.maximum(
+                np.where(too_high > ROUNDING, too_high / fall, 0.0),
+                np.where(too_low > ROUNDING, too_low / rise, 0.0),
+            )
+            if not np.any(step > 0.0):
+                break
+            multiple = multiple + step
+    return np.asarray(multiple)

@@ -1,0 +1,44 @@
+"""Rows that are known."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from advmdp._compiled import inner_kernel
+from advmdp.layered.rows import Rows, row_begin, row_end
+from advmdp.rows.layer import BOUNDS, MEANS, Floats, Integers, Layer, mean_of_row
+
+
+class KnownRows(NamedTuple):
+    """Their entries."""
+
+    rows: Rows
+
+
+@inner_kernel
+def known_means(
+    data: KnownRows, layer: Layer, states: Integers, count: int, values: Floats, means: Floats, found: Floats
+) -> None:
+    """The means themselves."""
+    rows, h, n_actions, m = data.rows, layer.h, layer.n_actions, layer.m
+    for j in range(count):
+        for pair in range(states[j] * n_actions, (states[j] + 1) * n_actions):
+            begin = row_begin(rows, h, pair, m)
+            means[pair] = mean_of_row(rows, h, begin, rows.values[begin : row_end(rows, h, pair, m)], values)
+    start = row_begin(rows, h, 0, m)
+    for e in range(found.shape[0]):
+        found[e] = rows.values[start + e]
+
+
+@inner_kernel
+def known_bounds(data: KnownRows, layer: Layer, first: int, end: int, low: Floats, high: Floats) -> None:
+    """Each entry by itself."""
+    rows, h, n_actions, m = data.rows, layer.h, layer.n_actions, layer.m
+    start = row_begin(rows, h, 0, m)
+    for e in range(row_begin(rows, h, first * n_actions, m), row_end(rows, h, end * n_actions - 1, m)):
+        low[e - start] = rows.values[e]
+        high[e - start] = rows.values[e]
+
+
+MEANS[KnownRows] = known_means
+BOUNDS[KnownRows] = known_bounds

@@ -1,0 +1,129 @@
+"""What passes ask of the rows of one layer, whatever their kind."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba.extending import overload
+from numpy.typing import NDArray
+
+from advmdp._compiled import inner_kernel, sum_kernel
+from advmdp.layered.rows import Rows
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+ROUNDING = 1e-12
+"""Sums of probabilities are compared with one up to this much, the error of adding a long row."""
+
+
+class Layer(NamedTuple):
+    """Layer h: n states that lead to m, and the number of pairs ahead of it."""
+
+    h: int
+    n: int
+    n_actions: int
+    m: int
+    block: int
+
+
+#: By the type of their tables: the kernels that answer the two questions below.
+MEANS: dict[type, Any] = {}
+BOUNDS: dict[type, Any] = {}
+
+
+def extreme_means(
+    data: Any, layer: Layer, states: Integers, count: int, values: Floats, means: Floats, found: Floats
+) -> None:
+    """``means`` (n A,): the largest means of ``values`` (m,) over the row sets of the first ``count`` of some states;
+    NaN where one is empty.  The smallest mean is minus the largest one of minus the function.
+
+    ``found`` receives the rows that attain them, (n, A, m) or the entries of a sparse layer, unless it has no entries.
+    Of ellipsoids, means are values of the dual problem; rows are points of the set whose means may be lower.
+    """
+    MEANS[type(data)](data, layer, states, count, values, means, found)
+
+
+def entry_bounds(data: Any, layer: Layer, first: int, end: int, low: Floats, high: Floats) -> None:
+    """Bounds of each entry of the states from ``first`` to ``end``, in the order of ``found``; work may follow them.
+
+    They are what a single entry says, without what the others of its row leave to it.
+    """
+    BOUNDS[type(data)](data, layer, first, end, low, high)
+
+
+@overload(extreme_means, jit_options={"error_model": "numpy"})
+def _compiled_means(data: Any, layer: Any, states: Any, count: Any, values: Any, means: Any, found: Any) -> Any:
+    answer = MEANS[data.instance_class]
+
+    def ask(data: Any, layer: Any, states: Any, count: Any, values: Any, means: Any, found: Any) -> Any:
+        answer(data, layer, states, count, values, means, found)
+
+    return ask
+
+
+@overload(entry_bounds, jit_options={"error_model": "numpy"})
+def _compiled_bounds(data: Any, layer: Any, first: Any, end: Any, low: Any, high: Any) -> Any:
+    answer = BOUNDS[data.instance_class]
+
+    def ask(data: Any, layer: Any, first: Any, end: Any, low: Any, high: Any) -> Any:
+        answer(data, layer, first, end, low, high)
+
+    return ask
+
+
+@inner_kernel
+def sort_decreasing(values: Floats, order: Integers) -> None:
+    """Indices of ``values`` from largest to smallest; insertion, as layers are short."""
+    for i in range(values.shape[0]):
+        j = i
+        while j > 0 and values[order[j - 1]] < values[i]:
+            order[j] = order[j - 1]
+            j -= 1
+        order[j] = i
+
+
+@inner_kernel
+def gather(rows: Rows, h: int, begin: int, values: Floats, some: Floats, order: Integers) -> None:
+    """``some``: the values that a row of a sparse layer can lead to, and their order."""
+    shift = begin - rows.places[h, 2]
+    for t in range(some.shape[0]):
+        some[t] = values[rows.nexts[shift + t]]
+    sort_decreasing(some, order)
+
+
+@sum_kernel
+def mass_and_mean(row: Floats, values: Floats) -> tuple[float, float]:
+    """``sum_t row_t`` and ``sum_t row_t values_t``."""
+    mass = 0.0
+    mean = 0.0
+    for t in range(row.shape[0]):
+        mass += row[t]
+        mean += row[t] * values[t]
+    return mass, mean
+
+
+@sum_kernel
+def mean_of_row(support: Rows, h: int, begin: int, row: Floats, values: Floats) -> float:
+    """Of values of the next states, under a row with the support of the one that begins there."""
+    total = 0.0
+    if support.places[h, 1] < 0:
+        for t in range(row.shape[0]):
+            total += row[t] * values[t]
+    else:
+        shift = begin - support.places[h, 2]
+        for t in range(row.shape[0]):
+            total += row[t] * values[support.nexts[shift + t]]
+    return total
+
+
+@inner_kernel
+def normalise(row: Floats) -> None:
+    """Make the positive part of a row sum to one."""
+    total = 0.0
+    for t in range(row.shape[0]):
+        row[t] = max(row[t], 0.0)
+        total += row[t]
+    for t in range(row.shape[0]):
+        row[t] /= total
