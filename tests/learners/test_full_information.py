@@ -21,8 +21,6 @@ from advmdp import (
 )
 from advmdp.confidence import KnownKernels
 from advmdp.errors import CorruptCheckpointError
-from advmdp.learners.parts import steps
-from advmdp.solvers import SolverError, mirror_descent_step
 from advmdp.testing import check_learner
 from advmdp.theory import bounds
 from tests.learners.policy_references import Oppo, Powers, softmax
@@ -457,24 +455,6 @@ def test_sets_that_learn_have_half_the_regret_where_dynamics_matter():
 
 
 # -------------------------------------------------------------------------------------------------- solvers
-
-
-def test_a_step_whose_residual_misses_is_taken_with_the_largest_gap_that_is_allowed(monkeypatch):
-    """No episode is lost while the solver certifies something: the learner's certificate counts the gap."""
-    asked = []
-
-    def strict(*arguments, tolerance=1e-8, **options):
-        asked.append(tolerance)
-        if tolerance < steps.LARGEST_GAP:
-            raise SolverError("residual", 1e-9, 1.0, {})
-        return mirror_descent_step(*arguments, tolerance=tolerance, **options)
-
-    monkeypatch.setattr(steps, "mirror_descent_step", strict)
-    learner = make_learner("vls-o-reps", TINY, 5)
-    for _ in episodes_of(learner, TINY, 1):
-        pass
-    assert asked == [1e-8, 2e-9, steps.LARGEST_GAP]
-    assert 0.0 <= learner.certificate <= steps.LARGEST_GAP
 
 
 # -------------------------------------------------------------------------------------------------- refusals
