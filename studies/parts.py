@@ -88,6 +88,11 @@ def findings(table: pd.DataFrame) -> list[Finding]:
         means = by_seed(table, episodes)
         half = f"regret per episode of {SHARP} minus half of that of {TIGHT}, mean of all cells, K = {episodes:,}"
         found.append(finding(f"half, {episodes}", half, means[WHOLE] - 0.5 * means[BASE], quick=True))
+        cells = len(table[table["episode"] == episodes].groupby(["world", "kind"]))
+        count = f"cells of {cells} in which {SHARP} has more regret than {TIGHT}, by more than the interval of the difference"
+        found.append(
+            Finding(f"worse, {episodes}", f"{count}, K = {episodes:,}", float(len(worse(table, episodes))), 0.0)
+        )
         for name in means.columns:
             if name not in (BASE, *OTHERS, "uniform") and name != WHOLE and not name.startswith("portfolio"):
                 sentence = f"regret per episode of '{name}' minus that of {SHARP}, mean of all cells, K = {episodes:,}"
