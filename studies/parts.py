@@ -84,27 +84,24 @@ def by_seed(table: pd.DataFrame, episodes: int) -> pd.DataFrame:
 def findings(table: pd.DataFrame) -> list[Finding]:
     """Differences of means over all cells, paired by seed; in how many cells the whole is worse."""
     found = []
-    for episodes in sorted(table["episode"].unique()):
-        means = by_seed(table, episodes)
-        half = f"regret per episode of {SHARP} minus half of that of {TIGHT}, mean of all cells, K = {episodes:,}"
-        found.append(finding(f"half, {episodes}", half, means[WHOLE] - 0.5 * means[BASE], quick=True))
+    for tag, episodes in zip(("", ", longer"), sorted(table["episode"].unique()), strict=False):
+        means, where = by_seed(table, episodes), f"mean of all cells, K = {episodes:,}"
+        half = f"regret per episode of {SHARP} minus half of that of {TIGHT}, {where}"
+        found.append(finding(f"half{tag}", half, means[WHOLE] - 0.5 * means[BASE], quick=True))
         cells = len(table[table["episode"] == episodes].groupby(["world", "kind"]))
-        count = f"cells of {cells} in which {SHARP} has more regret than {TIGHT}, by more than the interval of the difference"
-        found.append(
-            Finding(f"worse, {episodes}", f"{count}, K = {episodes:,}", float(len(worse(table, episodes))), 0.0)
-        )
+        count = f"cells of {cells} in which {SHARP} is worse than {TIGHT} by more than the interval, K = {episodes:,}"
+        found.append(Finding(f"worse{tag}", count, float(len(worse(table, episodes))), 0.0))
         for name in means.columns:
-            if name not in (BASE, *OTHERS, "uniform") and name != WHOLE and not name.startswith("portfolio"):
-                sentence = f"regret per episode of '{name}' minus that of {SHARP}, mean of all cells, K = {episodes:,}"
-                found.append(finding(f"{name}, {episodes}", sentence, means[name] - means[WHOLE]))
+            if name not in (BASE, WHOLE, *OTHERS, "uniform") and not name.startswith("portfolio"):
+                sentence = f"regret per episode of '{name}' minus that of {SHARP}, {where}"
+                found.append(finding(f"{name}{tag}", sentence, means[name] - means[WHOLE]))
         for name, more in FEEDBACK.items():
             for other in (*more, *(OTHERS if more[1] in means else ())):
                 if other in means and name in means:
                     against = more[1] if other in OTHERS else name
-                    sentence = f"regret per episode of '{other}' minus that of '{against}', K = {episodes:,}"
-                    found.append(
-                        finding(f"{other} minus {against}, {episodes}", sentence, means[other] - means[against])
-                    )
+                    sentence = f"regret per episode of '{other}' minus that of '{against}', {where}"
+                    difference = means[other] - means[against]
+                    found.append(finding(f"{other} minus {against}{tag}", sentence, difference))
     return found
 
 
