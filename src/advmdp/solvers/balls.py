@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from advmdp._compiled import kernel
 from advmdp.confidence import L1Set
-from advmdp.solvers.extreme_rows import sort_decreasing
+from advmdp.rows.layer import sort_decreasing
 from advmdp.solvers.layout import BufferSizes, Layout
 from advmdp.solvers.problem import Problem
 

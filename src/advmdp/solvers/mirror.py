@@ -19,13 +19,13 @@ from advmdp._checks import float_array
 from advmdp.confidence import BoxSet, ConfidenceSet, EllipsoidSet, KnownKernels, L1Set
 from advmdp.errors import InvalidSpecError
 from advmdp.layered import checked_available, masked_layers, with_copied_rows
+from advmdp.rows.ellipsoid import EMPTY_MARGIN
 from advmdp.solvers import box, ellipsoid, known, robust
 from advmdp.solvers.balls import Balls
 from advmdp.solvers.centring import place_points
 from advmdp.solvers.conditional import conditional_step
 from advmdp.solvers.layout import make_layout
 from advmdp.solvers.masks import StandIns, stand_ins
-from advmdp.solvers.presolve import EMPTY_MARGIN
 from advmdp.solvers.problem import (
     Answer,
     FlatTables,

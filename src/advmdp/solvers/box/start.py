@@ -6,11 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advmdp._compiled import inner_kernel, kernel
+from advmdp.rows.box import presolve_box_layer
 from advmdp.solvers.box.memory import Memory, Point, Rows
 from advmdp.solvers.centring import warm_share
 from advmdp.solvers.certificate import set_scale, start_prices
 from advmdp.solvers.layout import Layout, view2, view3
-from advmdp.solvers.presolve import presolve_box_layer
 
 Floats = NDArray[np.float64]
 
