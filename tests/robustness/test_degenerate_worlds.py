@@ -91,6 +91,10 @@ WORLDS = {
 }
 
 
+def build(world_name):
+    return WORLDS[world_name](np.random.default_rng(len(world_name)))
+
+
 def suits(name, world):
     entry = learners.get(name)
     if name == "exp3-policies" and world.n_states > 15:
@@ -98,12 +102,18 @@ def suits(name, world):
     return isinstance(world.model, entry.needs)
 
 
-@pytest.mark.parametrize("world_name", WORLDS)
-@pytest.mark.parametrize("name", learners.names())
+# In reverse, so that two workers with cold caches, the other at test_learners.py, do not compile the same learners.
+CASES = [
+    (name, world_name)
+    for world_name, world in ((world_name, build(world_name)) for world_name in WORLDS)
+    for name in reversed(learners.names())
+    if suits(name, world)
+]
+
+
+@pytest.mark.parametrize(("name", "world_name"), CASES)
 def test_every_learner_survives(name, world_name, tmp_path):
-    world = WORLDS[world_name](np.random.default_rng(len(world_name)))
-    if not suits(name, world):
-        pytest.skip("needs a mixture, a linear MDP, or a tiny world")
+    world = build(world_name)
     adversary = make_adversary("stochastic", world, EPISODES, seed=1)
     options = {"losses": adversary} if "losses" in learners.options(name) else {}
     learner = make_learner(name, world, EPISODES, **options)
@@ -127,7 +137,7 @@ def test_every_learner_survives(name, world_name, tmp_path):
 
 
 def test_with_one_action_there_is_nothing_to_regret():
-    world = WORLDS["one action"](np.random.default_rng(0))
+    world = build("one action")
     for name in ("vlsuob-reps", "lsuob-reps", "uob-reps"):
         result = run(world, make_learner(name, world, 20), make_adversary("stochastic", world, 20), 20)
         np.testing.assert_allclose(result.regret, 0.0, atol=1e-9)
