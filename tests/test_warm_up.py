@@ -68,6 +68,12 @@ def test_every_learner_can_be_warmed_up(caplog):
     assert sum("warming up" in message for message in caplog.messages) == len(names)
 
 
+def test_names_may_come_in_a_list(caplog):
+    caplog.set_level("INFO", logger="advmdp")
+    advmdp.warm_up(["uniform", "ftl"])
+    assert [message.split()[2] for message in caplog.messages if "warming up" in message] == ["uniform", "ftl"]
+
+
 def test_an_unknown_name_is_refused_before_any_work(caplog):
     caplog.set_level("INFO", logger="advmdp")
     with pytest.raises(advmdp.InvalidSpecError, match="did you mean 'portfolio'"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ EPISODES = 6
 SIZES, ACTIONS, DIM = (1, 2, 2, 1), 2, 2
 
 
-def warm_up(*names: str) -> None:
+def warm_up(*names: str | Iterable[str]) -> None:
     """Compile what the named learners need, so that no later update waits for it; the result is cached on the disk.
 
     Each of them plays a few episodes on tiny worlds, with mixtures of all kinds and, if it can do without, no mixture.
@@ -29,13 +30,13 @@ def warm_up(*names: str) -> None:
     Parameters
     ----------
     names
-        Learners; by default ``portfolio``, ``planner`` and ``vlsuob-reps-tight``.
+        Learners, one by one or in a list; by default ``portfolio``, ``planner`` and ``vlsuob-reps-tight``.
 
     Examples
     --------
     >>> warm_up("uniform")
     """
-    chosen = names or LEARNERS
+    chosen = [name for part in names or LEARNERS for name in ([part] if isinstance(part, str) else part)]
     classes = {name: learners.get(name) for name in chosen}  # an unknown name is refused before any work
     for number, (name, entry) in enumerate(classes.items()):
         say(f"warming up {name} ({number + 1} of {len(classes)})")
