@@ -122,16 +122,61 @@ def test_loss_trust_and_bounds_are_drawn_and_fit_a_phone(browser, tmp_path):
     path.write_text(render(replace(example, rows=example.rows.assign(bound=bound))), encoding="utf-8")
     forget_logs(browser)
     show(browser, path, width=390)
-    assert curves(browser) == [*LEARNERS, "proved bound of fast"]
-    assert browser.find_elements(By.CSS_SELECTOR, "#problem-0 [data-learner='proved bound of fast'] circle")
+    assert curves(browser) == list(LEARNERS)  # 300 is far above what was lost, at most 48
+    above = browser.find_element(By.CSS_SELECTOR, "#problem-0 .above")
+    top = float(ticks(browser, "y")[-1])
+    assert top < 100
+    assert (
+        above.text
+        == f"Above the picture: proved bound of fast (300 after 100 episodes, {300 / top:.3g} times its top)."
+    )
     assert curves(browser, "loss-0") == list(LEARNERS)
     assert curves(browser, "trust-0-0") == ["trust in a", "trust in b"]
     assert browser.execute_script("return document.documentElement.scrollWidth") <= 390
     browser.find_element(By.ID, "bounds").click()
-    assert curves(browser) == list(LEARNERS)
+    assert above.text == ""
     button(browser, "trust in a").click()
     assert curves(browser, "trust-0-0") == ["trust in b"]
     assert browser.get_log("browser") == []
+
+
+def test_a_bound_is_drawn_as_far_as_it_is_in_the_picture_and_never_stretches_it(browser, tmp_path):
+    example = results(("x",), pictures=True)
+    path = tmp_path / "report.html"
+    path.write_text(render(example), encoding="utf-8")
+    show(browser, path)
+    without = ticks(browser, "y")
+    growing = np.where(example.rows["learner"] == "fast", 3.0 * example.rows["episode"], np.nan)  # H k is 4 k
+    low = np.where((example.rows["episode"] == 100) & (example.rows["learner"] == "slow"), 30.0, growing)
+    path.write_text(render(replace(example, rows=example.rows.assign(bound=low))), encoding="utf-8")
+    show(browser, path)
+    assert ticks(browser, "y") == without
+    assert curves(browser) == [*LEARNERS, "proved bound of slow", "proved bound of fast"]
+    assert browser.find_elements(By.CSS_SELECTOR, "#problem-0 [data-learner='proved bound of slow'] circle")
+    above = browser.find_element(By.CSS_SELECTOR, "#problem-0 .above").text
+    assert above.startswith("Above the picture: proved bound of fast (300 after 100 episodes")
+    assert "slow" not in above
+    browser.find_element(By.ID, "bounds").click()
+    assert curves(browser) == list(LEARNERS)
+
+
+def test_wide_bands_do_not_squeeze_the_curves(browser, tmp_path):
+    example = results(("x",), {"slow": 2.0}, seeds=2)
+    noisy = example.rows.assign(regret=example.rows["regret"] * np.where(example.rows["seed"] == 0, 0.1, 1.9))
+    path = tmp_path / "report.html"
+    path.write_text(render(replace(example, rows=noisy)), encoding="utf-8")  # intervals are 12 times the mean
+    show(browser, path)
+    assert float(ticks(browser, "y")[-1]) < 3 * noisy[noisy["episode"] == 100]["regret"].mean()
+
+
+def test_the_short_table_fits_a_phone(browser, tmp_path):
+    path = tmp_path / "report.html"
+    path.write_text(render(results(("x",), {"vlsuob-reps-tight": 2.0}, cumulative_loss=50.0)), encoding="utf-8")
+    show(browser, path, width=390)
+    hidden = browser.execute_script(
+        "const box = document.querySelector('.verdict + .scroll'); return box.scrollWidth - box.clientWidth"
+    )
+    assert hidden <= 0
 
 
 def test_another_measure_can_be_chosen(browser, page):

@@ -77,6 +77,17 @@ def test_bounds_are_drawn_where_they_say_something_and_the_figure_names_the_othe
     assert ax.get_xlabel() == "episodes\nVacuous, at least H k, are the proved bounds of other."
 
 
+def test_a_figure_is_fitted_to_the_curves_and_names_the_bounds_above_it(ax):
+    plot_regret(ax, one_world())
+    fitted = ax.get_ylim()
+    ax.clear()
+    bound = one_world()["learner"].map({"other": 5.0 * fitted[1]})
+    plot_regret(ax, one_world(bound=bound), bounds=True, horizon=1000)
+    assert ax.get_ylim() == fitted
+    assert "other, proved" not in labelled(ax)
+    assert "Above the picture: the proved bounds of other (5 times its top)." in ax.get_xlabel().replace("\n", " ")
+
+
 def test_a_figure_says_that_no_bound_is_vacuous_or_that_none_is_proved(ax):
     plot_regret(ax, one_world(bound=1.0), bounds=True, horizon=5)
     assert ax.get_xlabel().endswith("No proved bound is vacuous.")

@@ -61,8 +61,9 @@ def plot_regret(
 ) -> None:
     """Mean regret of each learner over the episodes, with its band.
 
-    With ``bounds``, also proved bounds (column ``bound``) where they are below H k, the most that can be lost.
-    A sentence under the axis names the others.  H is the ``horizon`` of the world, which frames do not hold.
+    With ``bounds``, also proved bounds (column ``bound``) where they are below H k, the most that can be lost, as far
+    as they are in the picture, which is fitted to the curves.  Sentences under the axis name the others.  H is the
+    ``horizon`` of the world, which frames do not hold.
     """
     styles = make_styles(learners_of(frame)) if styles is None else styles
     _plot_curves(ax, frame, "regret", styles)
@@ -261,11 +262,18 @@ def _plot_bounds(ax: Axes, frame: pd.DataFrame, styles: Styles, horizon: int | N
         raise InvalidSpecError("bounds=True needs horizon, that of the world: a bound above H k says nothing")
     _need(frame, "bound")
     telling, vacuous = telling_bounds(frame, horizon)
+    bottom, top = ax.get_ylim()
+    above = []
     for learner, told in telling.groupby("learner", sort=False):
-        style = Style(styles[str(learner)].colour, (1.0, 1.5))
-        _line(ax, told["episode"], told["bound"], style, f"{learner}, proved", marker="v", markersize=4)
+        if (told["bound"] <= top).any():
+            style = Style(styles[str(learner)].colour, (1.0, 1.5))
+            _line(ax, told["episode"], told["bound"], style, f"{learner}, proved", marker="v", markersize=4)
+        if told["bound"].iloc[-1] > top:
+            above.append(f"{learner} ({told['bound'].iloc[-1] / top:.2g} times its top)" if top > 0.0 else str(learner))
+    ax.set_ylim(bottom, top)
     no_bound = "No bound is proved for these learners." if telling.empty else "No proved bound is vacuous."
     sentence = f"Vacuous, at least H k, are the proved bounds of {', '.join(vacuous)}." if vacuous else no_bound
+    sentence += f" Above the picture: the proved bounds of {', '.join(above)}." if above else ""
     ax.set_xlabel("episodes\n" + "\n".join(wrap(sentence.replace("$", r"\$"), 60)))
 
 

@@ -160,7 +160,7 @@ def _result_parts(results: Results) -> dict[str, Any]:
         "problems": problems,
         "losses_known": losses_known,
         "short_columns": ("learner", "loss per episode", "regret per episode", "ms per episode"),
-        "curves_note": "Means over seeds; the bands are 95% Student-t intervals.",
+        "curves_note": "Means over seeds; bands are 95% Student-t intervals, cut where they would squeeze the curves.",
         "table_note": (
             "Means over seeds ± half a 95% Student-t interval. All learners of a seed meet the same losses and luck, "
             f"so differences to {results.baseline} are taken seed by seed; p is that of the paired t-test, adjusted "

@@ -69,6 +69,7 @@
       this.source = source;
       this.plot = figure.querySelector(".plot");
       this.note = figure.querySelector(".note");
+      this.above = html("p", undefined, figure, "soft above");
       this.tip = html("div", undefined, figure, "tip");
       this.tip.hidden = true;
       this.plot.addEventListener("pointermove", (event) => this.point(event));
@@ -88,7 +89,6 @@
       this.leave();
       this.plot.replaceChildren();
       this.plot.setAttribute("viewBox", `0 0 ${width} ${height}`);
-      const positive = (value) => value !== null && value > 0;
       const shown = [];
       let left_out = 0;
       for (const series of content.series) {
@@ -99,28 +99,36 @@
         );
         if (!keep.some(Boolean)) { left_out += 1; continue; }
         const pick = (values) => values.filter((_, i) => keep[i]);
-        shown.push({ learner: series.learner, ...mapColumns(series, pick) });
+        shown.push({ learner: series.learner, of: series.of, ...mapColumns(series, pick) });
       }
       this.note.textContent = left_out ? ` ${left_out} without positive values not shown` : "";
       this.content = content;
       this.shown = shown;
+      this.above.textContent = "";
       this.xs = [...new Set(shown.flatMap((series) => series.x))].sort((a, b) => a - b);
       if (!shown.length) return;
 
-      const drawn = state.bands ? ["y", "low", "high"] : ["y"];
-      const ys = shown.flatMap((series) => drawn.flatMap((column) => series[column])).filter((y) => y !== null);
       let [x0, x1] = content.xRange || [content.logX ? this.xs[0] : 0, this.xs[this.xs.length - 1]];
+      // The curves fill the picture: bands may add half as much on either side, bounds nothing.
+      const curves_only = shown.filter((series) => !series.of), fitted = curves_only.length ? curves_only : shown;
+      const values = (columns) => fitted.flatMap((series) => columns.flatMap((column) => series[column]));
+      const means = values(["y"]), bands = state.bands ? values(["low", "high"]).filter((y) => y !== null) : [];
       let y0, y1;
       if (content.logY) {
-        const means = shown.flatMap((series) => series.y);
-        [y0, y1] = [Math.min(...means), Math.max(...ys.filter(positive))];
+        [y0, y1] = [Math.min(...means), Math.max(...means)];
+        y1 = Math.min(Math.max(y1, ...bands), y1 * Math.sqrt(Math.max(y1 / y0, 2)));
+      } else if (content.yRange) {
+        [y0, y1] = content.yRange;
       } else {
-        [y0, y1] = content.yRange || [Math.min(0, ...ys), Math.max(0, ...ys)];
+        [y0, y1] = [Math.min(0, ...means), Math.max(0, ...means)];
+        const spare = (y1 - y0) / 2;
+        [y0, y1] = [Math.max(Math.min(y0, ...bands), y0 - spare), Math.min(Math.max(y1, ...bands), y1 + spare)];
       }
       if (x0 === x1) x1 = content.logX ? x0 * 10 : x0 + 1;
       if (y0 === y1) y1 = content.logY ? y0 * 10 : y0 + 1;
       const yTicks = content.logY ? logTicks(y0, y1, 6) : linearTicks(y0, y1, 5, 1);
       if (!content.logY) y1 = Math.max(y1, yTicks[yTicks.length - 1]);
+      this.tellAbove(y1);
       const longest = Math.max(...yTicks.map((tick) => format(tick).length), 3);
       const margin = { left: 14 + 7 * longest, right: 14, top: 28, bottom: 40 };
       const right = width - margin.right, bottom = height - margin.bottom;
@@ -159,7 +167,7 @@
         if (content.step) return `M${x(x0)},${bottom}` + points.map(([a, b]) => `H${a}V${b}`).join("") + `H${right}`;
         return "M" + points.join("L");
       };
-      for (const series of shown) {
+      for (const series of this.shown) {
         const group = svg("g", { class: colourClass(series.learner), "data-learner": series.learner }, curves);
         if (state.bands && !content.step && series.low.every((value) => value !== null)) {
           const low = path(series, series.low), high = path(series, series.high);
@@ -169,11 +177,23 @@
           svg("path", { class: "edge", d: high }, group);
         }
         if (series.x.length === 1) // a line of one point cannot be seen
-          svg("circle", { class: "dot", cx: x(series.x[0]), cy: y(series.y[0]), r: 5 }, group);
+          svg("circle", { class: "dot", cx: x(series.x[0]), cy: inside(series.y[0]), r: 5 }, group);
         svg("path", { class: "curve", d: path(series, series.y), "stroke-dasharray": dash(series.learner, 2) }, group);
       }
       this.marks = svg("g", { class: "marks" }, this.plot);
       this.bounds = { top: margin.top, bottom, left: margin.left, right, width };
+    }
+
+    // Bounds that are nowhere in the picture are not drawn; a sentence names all that end above it.
+    tellAbove(top) {
+      const last = (values) => values[values.length - 1], round = (value) => format(Number(value.toPrecision(3)));
+      const high = this.shown.filter((series) => series.of && last(series.y) > top);
+      this.shown = this.shown.filter((series) => !series.of || series.y.some((y) => y <= top));
+      const words = high.map((series) => {
+        const times = top > 0 ? `, ${round(last(series.y) / top)} times its top` : "";
+        return `${series.learner} (${round(last(series.y))} after ${format(last(series.x))} episodes${times})`;
+      });
+      if (words.length) this.above.textContent = `Above the picture: ${words.join("; ")}.`;
     }
 
     // ------------------------------------------------------------------------------ values under the pointer
@@ -217,7 +237,9 @@
       const table = html("table", undefined, this.tip);
       const words = [heading];
       for (const { learner, at } of present) {
-        svg("circle", { class: `dot ${colourClass(learner)}`, cx: this.x(value), cy: this.y(at.y), r: 4 }, this.marks);
+        const height = this.y(at.y);
+        if (height >= top - 4)
+          svg("circle", { class: `dot ${colourClass(learner)}`, cx: this.x(value), cy: height, r: 4 }, this.marks);
         const row = html("tr", undefined, table);
         html("td", undefined, row).append(swatch(learner));
         html("td", learner, row);
