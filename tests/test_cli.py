@@ -150,12 +150,26 @@ def test_run_resume_and_report(tmp_path, spec_file):
     assert "4/4" in result.output
     assert "0 s left" in result.output
     assert load(out)["cell"].nunique() == 4
+    table = result.output[result.output.index("per episode: means over 30 episodes, 2 seeds") :]
     assert (tmp_path / "out" / "spec.toml").read_text() == spec_file.read_text()
     for command in (("resume", out), ("report", out), ("run", str(spec_file), "--out", out)):
         result = invoke(*command)
         assert result.exit_code == 0, result.output
         assert "report:" in result.output
         assert "cells to compute" not in result.output
+        assert (table in result.output) == (command[0] != "report")
+
+
+def test_run_prints_labels_with_options_whole_and_says_who_is_told_the_transition(tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    told = [{"name": "o-reps-bandit", "options": {"eta": eta}} for eta in (0.125, 0.25)]
+    spec = tmp_path / "spec.toml"
+    spec.write_text(small_spec(learners=["uniform", *told], episodes=[10, 20], seeds=1).text)
+    result = invoke("run", str(spec), "--out", str(tmp_path / "out"), "--workers", "0", "--quiet")
+    assert result.exit_code == 0, result.output
+    assert "means over 10-20 episodes, 1 seed" in result.output
+    assert result.output.count("o-reps-bandit[eta=0.125] *") == 2
+    assert result.output.count("[K=20]") == 2  # a sentence and rows
 
 
 def test_a_dry_run_prints_the_cells_and_says_where_its_estimate_comes_from(tmp_path, spec_file):

@@ -163,7 +163,7 @@ def compare_command(
 
     Example: `advmdp compare --worlds grid,inventory --learners uniform,planner,portfolio --episodes 500`
     """
-    from advmdp.experiments import Comparison, Store, run_spec
+    from advmdp.experiments import run_spec
     from advmdp.experiments.compare import comparison_spec
 
     episodes = episodes or (QUICK_EPISODES if quick else EPISODES)
@@ -179,12 +179,6 @@ def compare_command(
         out = Path("runs") / f"compare-K{episodes}-{hashlib.sha256(repr(chosen).encode()).hexdigest()[:6]}"
     with _errors_explained():
         outcome = run_spec(spec, out, **_settings(engine, workers, address, checkpoint_every, quiet))
-        store = Store(out)
-        if any(map(store.is_done, store.cells())):
-            result, console = Comparison.of(store), Console()
-            for sentence in result.verdicts():
-                console.print(f"{sentence}.", markup=False, highlight=False)
-            console.print(_comparison_table(result, episodes))
     _end(outcome)
 
 
@@ -209,7 +203,7 @@ def run_command(
     formats: FormatOption = "html",
     modules: ImportOption = None,
 ) -> None:
-    """Run every cell of a spec that its folder does not hold yet, and write the report.
+    """Run every cell of a spec that its folder does not hold yet, print the table of `compare`, and write the report.
 
     A spec combines worlds, adversaries, learners, options and seeds; each combination is a cell. Results do not depend
     on the number of workers, the engine, or interruptions. A longer spec (more seeds, learners, worlds) adds to the
@@ -473,9 +467,17 @@ def _settings(
 
 
 def _end(outcome: Outcome, formats: tuple[str, ...] = ("html",)) -> None:
-    """Say how it ended, write the report, and end with the right code."""
-    from advmdp.experiments import Store
+    """Print what came out, say how it ended, write the report, and end with the right code."""
+    from advmdp.experiments import Comparison, Store
 
+    with _errors_explained():
+        store = Store(outcome.directory)
+        finished = any(map(store.is_done, store.cells()))
+        if finished:
+            result, output = Comparison.of(store), Console()
+            for sentence in result.verdicts():
+                output.print(f"{sentence}.", markup=False, highlight=False)
+            output.print(_comparison_table(result))
     console = Console(stderr=True)
     for cell_id, error in outcome.failed.items():
         console.print(f"failed: {cell_id}: {error.strip().splitlines()[-1]}", markup=False, soft_wrap=True)
@@ -486,9 +488,8 @@ def _end(outcome: Outcome, formats: tuple[str, ...] = ("html",)) -> None:
             soft_wrap=True,
         )
         raise typer.Exit(128 + signal.Signals[outcome.interrupted])
-    with _errors_explained():
-        store = Store(outcome.directory)
-        if any(map(store.is_done, store.cells())):
+    if finished:
+        with _errors_explained():
             _write_report(outcome.directory, formats)
     if outcome.failed:
         where = outcome.directory / "manifest.json"
@@ -540,24 +541,25 @@ def _options(registry: Registry[Any], name: str) -> str:
     )
 
 
-def _comparison_table(result: Comparison, episodes: int) -> Table:
+def _comparison_table(result: Comparison) -> Table:
     rows = result.table()
-    seeds = "-".join(str(count) for count in sorted(set(rows["seeds"])))
+    seeds, episodes = ("-".join(f"{count:,}" for count in sorted(set(rows[what]))) for what in ("seeds", "episodes"))
     table = Table(
-        title=f"per episode: means over {episodes:,} episodes, {seeds} seed{'' if seeds == '1' else 's'}",
+        title=f"per episode: means over {episodes} episodes, {seeds} seed{'' if seeds == '1' else 's'}",
         title_justify="left",
         caption="regret: loss minus that of the best fixed policy in hindsight, ± half a 95% Student-t interval over "
         "seeds. ms: of a processor. * is told the transition.",
         caption_justify="left",
     )
-    table.add_column("world / losses", no_wrap=True)
+    table.add_column("world / losses", overflow="fold")
     for column in ("loss", "regret", "ms"):
         table.add_column(column, justify="right", no_wrap=True)
     for problem, group in rows.groupby(["world", "adversary"], sort=False):
         table.add_section()
         table.add_row(f"[bold]{escape(' / '.join(map(str, problem)))}[/]")
         for row in group.sort_values("loss_per_episode", kind="stable").to_dict("records"):
-            told = getattr(learners.get(row["learner"]), "transition", "") == "known"
+            name = row["learner"].split("[")[0]  # labels have the options that differ
+            told = name in learners.names() and getattr(learners.get(name), "transition", "") == "known"
             half = row["half_width"] / row["episodes"]
             table.add_row(
                 f"  {escape(row['learner'])}{' *' if told else ''}",
