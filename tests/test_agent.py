@@ -222,6 +222,34 @@ def test_late_costs_are_waited_for_only_if_that_was_said():
     assert same(unpacked(again)["learner"]["state"], unpacked(at_once)["learner"]["state"])
 
 
+@pytest.mark.parametrize("process", [QUEUE, RANDOM_START], ids=["one start", "random start"])
+def test_of_one_episode_some_costs_may_come_late_and_others_never(process, tmp_path):
+    def played(agent):
+        episode = agent.begin()
+        for _ in range(HORIZON):
+            episode.act((1, "good"))
+        return episode
+
+    agent, at_once = Agent(process, "planner", wait=True), Agent(process, "planner")
+    episode = played(agent)
+    episode.cost_of(0, 4.0)
+    episode.end(wait=[2])
+    agent.save(tmp_path / "agent.npz")
+    agent = load_agent(tmp_path / "agent.npz", process)
+    before = unpacked(agent)
+    with pytest.raises(InvalidEpisodeError, match=r"step 1, state \(1, 'good'\), .*: its cost is not waited for"):
+        agent.episode(0).cost_of(1, 3.0)
+    assert same(unpacked(agent), before)
+    assert agent.waiting == (0,)
+    agent.episode(0).cost_of(2, 2.0)
+    assert agent.waiting == ()
+    episode = played(at_once)
+    episode.cost_of(0, 4.0)
+    episode.cost_of(2, 2.0)
+    episode.end()
+    assert same(unpacked(agent)["learner"]["state"], unpacked(at_once)["learner"]["state"])
+
+
 def test_learners_that_need_all_costs_have_one_episode_at_a_time():
     agent = Agent(QUEUE, "dilated-bonus", episodes=10)
     episode = agent.begin()
@@ -232,6 +260,8 @@ def test_learners_that_need_all_costs_have_one_episode_at_a_time():
     episode.cost(1.0)
     with pytest.raises(InvalidEpisodeError, match=r"episode 0, step 0, state \(1, 'good'\), .*: its cost was not told"):
         episode.end()
+    with pytest.raises(InvalidEpisodeError, match=r"step 0, .*: its cost was not told"):
+        episode.end(wait=[1])
     episode.end(wait=True)
     episode.cost_of(0, 1.0)
     with pytest.raises(InvalidEpisodeError, match="episode 0 waits for costs"):
@@ -478,6 +508,9 @@ REFUSED = {
     "costs too high": (1, lambda a, e: e.costs({"wait": 1.0, "serve": 99.0}), "cost 99.0 is outside cost_range"),
     "cost of the future": (1, lambda a, e: e.cost_of(1, 1.0), "episode 0: step 1 was not played; 1 were"),
     "cost of no step": (1, lambda a, e: e.cost_of(-1, 1.0), "step is -1, should be an integer >= 0"),
+    "wait for what": (3, lambda a, e: e.end(wait="all"), "wait is 'all', should be True, False, or the steps whose"),
+    "wait for no step": (3, lambda a, e: e.end(wait=[3]), "wait for step 3: its cost cannot come: that step was not"),
+    "wait for half a step": (3, lambda a, e: e.end(wait=[0.5]), "step to wait for is 0.5, should be an integer"),
     "unknown episode": (0, lambda a, e: a.episode(7), r"episode 7 has not begun; open: \[0\], waiting: \[\]"),
     "logs: no list": (0, lambda a, e: a.learn_from_logs(["ab"]), "trajectory 0: 'ab' should be a list of 1 to 3 pairs"),
     "logs: too short": (0, lambda a, e: a.learn_from_logs([[(GOOD, "wait")]]), "trajectory 0: has 1 of 3 steps"),
@@ -626,6 +659,9 @@ class Story(RuleBasedStateMachine):
     @rule(choose=st.data(), wait=st.booleans())
     def end(self, choose, wait):
         number = self.open_at(choose, lambda n: not self.may_act(n))
+        if self.owed[number] and choose.draw(st.booleans()):  # some come, the others never
+            wait = sorted(choose.draw(st.sets(st.sampled_from(sorted(self.owed[number])))))
+            self.owed[number] = set(wait)
         state = self.at.pop(number)
         self.fact("end", number, state if self.steps[number] < HORIZON else None, wait)
         self.ended += 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -55,7 +55,7 @@ class Agent:
     clip
         Whether to cut costs that are out of range, and count them in :attr:`clipped`; else they are errors.
     wait
-        Whether costs not told by the end of an episode come later; :meth:`OpenEpisode.end` can override it.
+        Whether costs not told by the end of an episode come later; :meth:`OpenEpisode.end` can say it of each.
     options
         Of the learner, if it is given by name.
 
@@ -312,8 +312,10 @@ class Agent:
         return f"episode {record.number}, step {step}, state {shown(layer.states[state])}, action {shown(action)}"
 
     def _cost(self, record: Record, step: int, value: Any) -> None:
-        if record.losses[step] is not None:
-            raise InvalidEpisodeError(f"{self._where(record, step)}: its cost was told before")
+        known = record.losses[step]
+        if known is not None:
+            before = "is not waited for" if np.isnan(known) else "was told before"
+            raise InvalidEpisodeError(f"{self._where(record, step)}: its cost {before}")
         loss, cut = self._loss(record, step, value)
         if record.ended:
             self._late(record, step, loss)
@@ -363,7 +365,7 @@ class Agent:
             )
         return min(max(total, 0.0), float(horizon)), cut
 
-    def _end(self, record: Record, state: Any, wait: bool, total: Any = None) -> None:
+    def _end(self, record: Record, state: Any, wait: frozenset[int], total: Any = None) -> None:
         process, steps = self.process, len(record.actions)
         where = f"episode {record.number}, step {steps}"
         states, actions, losses = [*record.states], [*record.actions], [*record.losses]
@@ -381,21 +383,24 @@ class Agent:
             actions += [0] * (process.horizon - steps)
             losses += [process._free] * (process.horizon - steps)
         whole, cut = self._total(record, total)
-        missing = None if total is not None else next((h for h, loss in enumerate(losses) if loss is None), None)
-        if missing is not None and not wait and not self.learner.partial and record.player == "learner":
+        if total is not None:
+            wait = frozenset()
+        unseen = [h for h, loss in enumerate(losses) if loss is None and h not in wait]
+        if unseen and total is None and not self.learner.partial and record.player == "learner":
             raise InvalidEpisodeError(
-                f"{self._where(record, missing)}: its cost was not told, and learner {self.learner.name!r} needs every "
-                "cost; tell it, or end with wait=True and tell it later"
+                f"{self._where(record, unseen[0])}: its cost was not told, and learner {self.learner.name!r} needs "
+                "every cost; tell it, or end with wait=True and tell it later"
             )
+        for h in unseen:
+            losses[h] = np.nan
         if process.first_layer:
             states, actions, losses = [0, *states], [0, *actions], [process._free, *losses]
         told = None
         others = self._others(record, losses) if self.learner.feedback == "actions" and record.others else None
         if record.player == "learner":
             told = self.learner.episodes_seen + self.learner.skipped
-            given = losses if wait and total is None else [np.nan if loss is None else loss for loss in losses]
             self.learner.update(
-                Episode(states, actions, given, action_losses=others, total=whole), played=record.moment
+                Episode(states, actions, losses, action_losses=others, total=whole), played=record.moment
             )
         else:
             self.learner.observe(Episode(states, actions, losses, action_losses=others))
@@ -403,7 +408,10 @@ class Agent:
         record.ended, record.told, record.path = True, told, (states, actions)
         self._weigh(record, losses)
         record.moment, record.others = None, {}
-        if missing is None or not wait:
+        for h in unseen:
+            if h < steps:
+                record.losses[h] = np.nan
+        if not wait:
             del self._records[record.number]
 
     def _others(self, record: Record, losses: Sequence[float | None]) -> list[FloatArray]:
@@ -417,7 +425,7 @@ class Agent:
         if self._guard is None:
             return
         assert record.path is not None
-        told = np.array([0.0 if loss is None else loss for loss in losses])
+        told = np.nan_to_num(np.array(losses, dtype=np.float64))  # what was not told counts as nothing
         if record.player == "guard":
             self._guard = self._guard.sure_episode(float(told.sum()))
             return
@@ -685,17 +693,27 @@ class OpenEpisode:
             raise InvalidEpisodeError(f"episode {self.number}: step {step} was not played; {len(record.actions)} were")
         self._agent._cost(record, step, value)
 
-    def end(self, state: Any = None, wait: bool | None = None, total: float | None = None) -> None:
+    def end(self, state: Any = None, wait: bool | Collection[int] | None = None, total: float | None = None) -> None:
         """The episode is over: the agent learns from it.
 
         Before the last step ``state`` must be one without actions.  With ``wait`` costs that were not told come later
-        (:meth:`cost_of`); without, they were not seen and never will be.  ``total`` is what the whole episode cost, for
-        learners of totals, which need no other.
+        (:meth:`cost_of`); without, they were not seen and never will be.  Where some come and others do not, ``wait``
+        lists the steps whose costs come.  ``total`` is what the whole episode cost, for learners of totals, which need
+        no other.
         """
-        agent = self._agent
-        if wait is not None and not isinstance(wait, bool):
-            raise InvalidEpisodeError(f"wait is {wait!r}, should be True or False")
-        agent._end(self._under_way(), state, agent.wait if wait is None else wait, total)
+        agent, record = self._agent, self._under_way()
+        wait = agent.wait if wait is None else wait
+        if isinstance(wait, bool):
+            steps = frozenset(step for step, loss in enumerate(record.losses) if wait and loss is None)
+        elif isinstance(wait, Collection) and not isinstance(wait, (str, bytes)):
+            steps = frozenset(integer(step, "step to wait for", 0, InvalidEpisodeError) for step in wait)
+        else:
+            raise InvalidEpisodeError(f"wait is {wait!r}, should be True, False, or the steps whose costs come later")
+        for step in sorted(steps):
+            if step >= len(record.losses) or record.losses[step] is not None:
+                what = "was told before" if step < len(record.losses) else "cannot come: that step was not played"
+                raise InvalidEpisodeError(f"episode {self.number}, wait for step {step}: its cost {what}")
+        agent._end(record, state, steps, total)
 
     def abandon(self) -> None:
         """Learn nothing from the episode; or, if it waits for costs, stop waiting: they will not come."""

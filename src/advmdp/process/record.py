@@ -27,7 +27,7 @@ class Record:
     moment: Any
     states: list[int] = field(default_factory=list)
     actions: list[int] = field(default_factory=list)
-    #: None: not told.
+    #: None: not told; NaN: not waited for.
     losses: list[float | None] = field(default_factory=list)
     #: Losses of all actions where they were told, for learners that can use them.
     others: dict[int, FloatArray] = field(default_factory=dict)
@@ -75,7 +75,8 @@ class Record:
                 raise ValueError(f"episode {number}, step {step}: there is no state {state}")
             if integer(action, "action", 0, ValueError) >= len(layer.actions[state]):
                 raise ValueError(f"episode {number}, step {step}: there is no action {action}")
-            if loss is not None and not 0.0 <= loss <= 1.0:
+            unseen = loss is None or (record.ended and np.isnan(loss))
+            if not (unseen or 0.0 <= loss <= 1.0):
                 raise ValueError(f"episode {number}, step {step}: loss {loss} is not in [0, 1]")
             record.states.append(state)
             record.actions.append(action)
