@@ -10,7 +10,7 @@ import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from advmdp import InvalidSpecError
+from advmdp import InvalidSpecError, Scene
 from advmdp.experiments.compare import Comparison
 from advmdp.experiments.statistics import mean_and_interval, mean_curves
 from advmdp.report import (
@@ -169,6 +169,27 @@ def test_profile_reaches_one_at_the_worst_ratio(ax):
     assert ax.get_title(loc="left").startswith("6 runs each")
     with pytest.raises(InvalidSpecError, match="'uniform' had regret"):
         plot_profile(ax, frame().assign(regret=0.0))
+
+
+def test_heat_maps_of_named_states_have_a_row_per_name(ax):
+    scene = Scene(states=[["start"], [7, 3], [3, "a state of a very long name"], ["end"]], actions=["left $", "right"])
+    policy = [np.array([[0.1, 0.9]]), np.array([[0.2, 0.8], [0.3, 0.7]]), np.array([[0.4, 0.6], [0.5, 0.5]])]
+    available = [np.ones((1, 2)), np.array([[1, 1], [0, 1]]), np.ones((2, 2))]
+    plot_policy(ax, policy, available, scene)
+    assert [tick.get_text() for tick in ax.get_yticklabels()] == ["start", "a state of a very…", "3", "7"]
+    assert ax.get_xlabel() == r"layer (columns: left \$, right)"
+    drawn = ax.images[0].get_array().filled(np.nan)[:, [0, 1, 3, 4, 6, 7]]
+    nan = np.nan
+    expected = [[0.1, 0.9, nan, nan, nan, nan], [nan] * 4 + [0.5, 0.5],
+                [nan, nan, nan, 0.7, 0.4, 0.6], [nan, nan, 0.2, 0.8, nan, nan]]  # fmt: skip
+    np.testing.assert_allclose(drawn, expected)
+
+
+@pytest.mark.parametrize("names", [None, [["start"], ["same", "same"], ["end"]]])
+def test_heat_maps_have_numbers_where_names_are_missing_or_equal(ax, names):
+    plot_policy(ax, [np.ones((1, 1)), np.ones((2, 1))], scene=Scene(states=names))
+    assert ax.get_ylabel() == "state"
+    assert ax.images[0].get_array().shape == (2, 3)
 
 
 def test_heat_maps_have_a_block_per_layer_and_a_row_per_state(ax):

@@ -29,11 +29,15 @@ from advmdp.experiments.statistics import (
     performance_profile,
     telling_bounds,
 )
+from advmdp.scene import Scene
 from advmdp.theory.decomposition import TERMS
 
 #: Okabe and Ito's palette, which colour-blind readers can tell apart; the dashes repeat the message.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#000000", "#CC79A7", "#E69F00", "#56B4E9")
 DASHES: tuple[tuple[float, ...], ...] = ((), (5.0, 2.0), (5.0, 2.0, 1.0, 2.0), (1.2, 1.2))
+
+#: Rows of a heat map that have names; where there are more states, they have numbers.
+_MOST_NAMES = 64
 
 
 class Style(NamedTuple):
@@ -176,21 +180,30 @@ def plot_profile(ax: Axes, frame: pd.DataFrame, styles: Styles | None = None, re
 # ----------------------------------------------------------------------------------- tables over the layers
 
 
-def plot_policy(ax: Axes, policy: Sequence[ArrayLike], available: Sequence[ArrayLike] | None = None) -> None:
+def plot_policy(
+    ax: Axes,
+    policy: Sequence[ArrayLike],
+    available: Sequence[ArrayLike] | None = None,
+    scene: Scene | None = None,
+) -> None:
     """A policy, a list over layers of ``(S_h, A)``, as a heat map: a row per state, a column per action.
 
-    With the masks of a world, unavailable actions are crossed out.
+    With the masks of a world, unavailable actions are crossed out.  With its scene, states of one name share a row.
     """
-    _heat_map(ax, policy, Normalize(0.0, 1.0), "probability of the action", available)
+    _heat_map(ax, policy, Normalize(0.0, 1.0), "probability of the action", available, scene)
 
 
 def plot_occupancy(
-    ax: Axes, occupancy: Sequence[ArrayLike], floor: float = 1e-3, available: Sequence[ArrayLike] | None = None
+    ax: Axes,
+    occupancy: Sequence[ArrayLike],
+    floor: float = 1e-3,
+    available: Sequence[ArrayLike] | None = None,
+    scene: Scene | None = None,
 ) -> None:
     """An occupancy measure, ``(S_h, A)`` per layer, as :func:`plot_policy` has it; logarithmic from ``floor``."""
     # A logarithm of zero would be left out like a pair that does not exist.
     positive = [np.maximum(np.asarray(table, dtype=np.float64), 0.5 * floor) for table in occupancy]
-    _heat_map(ax, positive, LogNorm(floor, 1.0), "probability of the pair", available)
+    _heat_map(ax, positive, LogNorm(floor, 1.0), "probability of the pair", available, scene)
 
 
 # ------------------------------------------------------------------------------------------ whole figures
@@ -321,25 +334,55 @@ def spread(positions: Sequence[float], gap: float) -> list[float]:
     return [float(x) for x in np.clip(increasing, 0.0, max(0.0, 1.0 - offsets[-1])) + offsets]
 
 
+def _named_rows(scene: Scene | None, n_layers: int) -> dict[Any, int] | None:
+    """The row of each name, numbers last and in order; None where there are none, too many, or not one for each."""
+    layers = [] if scene is None or scene.states is None else scene.states[:n_layers]
+    names = sorted(
+        dict.fromkeys(name for layer in layers for name in layer),
+        key=lambda name: (1, name) if isinstance(name, int) else (0, 0),
+    )
+    if not 0 < len(names) <= _MOST_NAMES or any(len(set(layer)) < len(layer) for layer in layers):
+        return None
+    return {name: row for row, name in enumerate(names)}
+
+
 def _heat_map(
-    ax: Axes, tables: Sequence[ArrayLike], norm: Normalize, label: str, available: Sequence[ArrayLike] | None
+    ax: Axes,
+    tables: Sequence[ArrayLike],
+    norm: Normalize,
+    label: str,
+    available: Sequence[ArrayLike] | None,
+    scene: Scene | None,
 ) -> None:
     arrays = [np.asarray(table, dtype=np.float64) for table in tables]
-    n_actions, height = arrays[0].shape[1], max(len(array) for array in arrays)
+    named = _named_rows(scene, len(arrays))
+    n_actions = arrays[0].shape[1]
+    height = max(len(array) for array in arrays) if named is None else len(named)
     block = n_actions + 1
     grid = np.full((height, block * len(arrays) - 1), np.nan)
     for h, array in enumerate(arrays):
-        grid[: len(array), h * block : h * block + n_actions] = array
+        rows = np.arange(len(array))
+        if named is not None and scene is not None and scene.states is not None:
+            rows = np.array([named[name] for name in scene.states[h]])
+        grid[rows, h * block : h * block + n_actions] = array
         if available is not None:
             states, actions = np.nonzero(~np.asarray(available[h], dtype=np.bool_))
-            grid[states, h * block + actions] = np.nan
-            ax.plot(h * block + actions, states, linestyle="", marker="x", markersize=3, color="#b8b8b8")
+            grid[rows[states], h * block + actions] = np.nan
+            ax.plot(h * block + actions, rows[states], linestyle="", marker="x", markersize=3, color="#b8b8b8")
     image = ax.imshow(grid, norm=norm, cmap="cividis", aspect="auto", interpolation="nearest")
     shown = range(0, len(arrays), math.ceil(len(arrays) / 12))
     ax.set_xticks([h * block + (n_actions - 1) / 2 for h in shown], [str(h) for h in shown])
-    ax.yaxis.set_major_locator(MaxNLocator(8, integer=True))
-    ax.set_xlabel(f"layer ({n_actions} actions each)")
-    ax.set_ylabel("state")
+    if named is None:
+        ax.yaxis.set_major_locator(MaxNLocator(8, integer=True))
+        ax.set_ylabel("state")
+    else:
+        told = list(named)[:: math.ceil(height / 24)]
+        texts = [name if len(name) <= 18 else f"{name[:17]}…" for name in map(str, told)]
+        ax.set_yticks([named[name] for name in told], [text.replace("$", r"\$") for text in texts])
+        ax.tick_params(axis="y", labelsize=7 if len(told) <= 16 else 5)
+    names = ", ".join((scene and scene.actions) or ())
+    columns = f"columns: {names}" if 0 < len(names) <= 40 else f"{n_actions} actions each"
+    ax.set_xlabel(f"layer ({columns})".replace("$", r"\$"))
     ax.spines[:].set_visible(False)
     ax.tick_params(length=0)
     ax.figure.colorbar(image, ax=ax, label=label, extend="min" if isinstance(norm, LogNorm) else "neither")

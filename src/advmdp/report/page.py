@@ -170,8 +170,9 @@ def _result_parts(results: Results) -> dict[str, Any]:
         "pictures_note": (
             f"Of {results.baseline}, first seed. Drawings: the wider an edge, the more probable; the darker a state, "
             "the more often visited. Heat maps: the policy in the last episode, the occupancy measure averaged over "
-            "all episodes, and the best fixed policy in hindsight; a block per layer, a row per state, a column per "
-            f"action (a cross: unavailable). At most {PICTURES} of each are on this page."
+            "all episodes, and the best fixed policy in hindsight; a block per layer, a row per state (states "
+            f"of one name share a row), a column per action (a cross: unavailable). At most {PICTURES} of "
+            "each are on this page."
             + "".join(f" {label} cannot be built here, so it is not drawn." for label in results.not_drawn)
         ),
         "scaling": None,
@@ -301,15 +302,15 @@ def world_figures(results: Results) -> Iterator[tuple[str, Figure]]:
 
 def policy_figure(final: Any, mdp: LayeredMDP | None = None) -> Figure:
     """The last policy, the mean occupancy measure and the best policy in hindsight, side by side."""
-    available = None if mdp is None else mdp.available
+    world: dict[str, Any] = {} if mdp is None else {"available": mdp.available, "scene": mdp.scene}
     # Fixed margins: that the panels are alike is known, and to find out takes a second for each.
     figure = Figure(figsize=(13.0, 3.4))
     left, middle, right = figure.subplots(
-        1, 3, gridspec_kw={"left": 0.04, "right": 0.97, "bottom": 0.16, "top": 0.9, "wspace": 0.2}
+        1, 3, sharey=True, gridspec_kw={"left": 0.07, "right": 0.97, "bottom": 0.16, "top": 0.9, "wspace": 0.15}
     )
-    plot_policy(left, final.policy, available)
-    plot_occupancy(middle, final.mean_occupancy, available=available)
-    plot_policy(right, final.best_policy, available)
+    plot_policy(left, final.policy, **world)
+    plot_occupancy(middle, final.mean_occupancy, **world)
+    plot_policy(right, final.best_policy, **world)
     for ax, title in ((left, "last policy"), (middle, "mean occupancy"), (right, "best in hindsight")):
         ax.set_title(title, fontsize=11)
     return figure
