@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from advmdp import InvalidEpisodeError, make_world, occupancy, play
+from advmdp import InvalidEpisodeError, make_learner, make_world, occupancy, play
 from advmdp.confidence import BoxSet, KnownKernels
 from advmdp.confidence.counts import BernsteinBoxes, L1Balls, ShiftedBoxes, VisitCounts
 from advmdp.confidence.estimators import AllNextStates, OneNextState, SharedNextStates
@@ -201,6 +201,19 @@ def test_the_conditional_step_multiplies_a_single_layer_by_exponentials():
     second = step.advance(step.start(), everything(), LOSS, 0)
     rows = np.exp(-0.5 * LAYERS.split(LOSS)[-1])
     np.testing.assert_allclose(LAYERS.split(second.policy)[-1], rows / rows.sum(axis=1, keepdims=True), rtol=1e-12)
+
+
+def test_the_conditional_step_begins_with_a_start_and_a_tenth_of_uniform_where_that_rules_actions_out():
+    sure = np.concatenate([np.eye(LAYERS.n_actions)[[0] * n].ravel() for n in LAYERS.sizes[:-1]])
+    for start, wanted in ((sure, 0.9 * sure + 0.1 * LAYERS.uniform_policy), (LAYERS.uniform_policy,) * 2):
+        np.testing.assert_allclose(ConditionalDescent(MODEL, lambda k: 0.5, start).start().policy, wanted, rtol=1e-15)
+
+
+@pytest.mark.parametrize("name", ["vlsuob-reps", "vlsuob-reps-sharp", "vls-o-reps"])
+def test_learners_with_the_conditional_step_take_a_start_that_is_sure(name):
+    start = [np.eye(WORLD.n_actions)[[0] * n] for n in WORLD.layer_sizes[:-1]]
+    learner = make_learner(name, WORLD, 10, start=start, entropy="conditional")
+    np.testing.assert_allclose(learner.policy[1], 0.9 * start[1] + 0.1 / WORLD.n_actions, rtol=1e-12)
 
 
 def test_blocks_begin_again_and_forget_the_last_loss():

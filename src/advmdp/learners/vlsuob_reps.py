@@ -16,9 +16,8 @@ from advmdp.confidence.regression import (
     shared_radius,
     vector_radius,
 )
-from advmdp.layered import FloatArray, LinearMixtureModel
+from advmdp.layered import LinearMixtureModel
 from advmdp.learners.options import Entropy, RadiusOptions, require
-from advmdp.learners.parts.steps import START_SHARE
 from advmdp.learners.reps import Estimator, Parts, RepsLearner
 from advmdp.learners.sharper import mixture_parts
 from advmdp.registry import register_learner
@@ -101,10 +100,7 @@ class VlsuobReps(RepsLearner):
             sums = SharedNextStates if shared else AllNextStates
             estimator = RidgeRegression(model, sums, self._regularisation)
             sets = MixtureSets(model, beta, o.geometry, simplex, o.radius_scale)
-        return mixture_parts(self, estimator, sets, self._first_policy())
-
-    def _first_policy(self) -> FloatArray | None:
-        return self.start
+        return mixture_parts(self, estimator, sets, self.start)
 
     def _regularisation(self, k: int) -> float:
         if self.options.lam is not None:
@@ -175,10 +171,3 @@ class VlsuobRepsSharp(VlsuobReps):
     status = "updates against plain numpy, each part against enumeration or a conic solver, bound proved"
     needs_episodes = False
     Options = SharpOptions
-
-    def _first_policy(self) -> FloatArray | None:
-        """The start; with a tenth of the uniform policy where it rules an action out, which no step would undo."""
-        start, uniform = self.start, self._layers.uniform_policy
-        if start is None or (start > 0.0)[uniform > 0.0].all():
-            return start
-        return (1.0 - START_SHARE) * start + START_SHARE * uniform

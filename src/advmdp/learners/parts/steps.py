@@ -29,7 +29,6 @@ from advmdp._checks import float_array
 from advmdp._compiled import kernel
 from advmdp._log import logger
 from advmdp.confidence import ConfidenceSet, KnownKernels
-from advmdp.errors import InvalidSpecError
 from advmdp.layered import FloatArray, IntArray, LayeredMDP, Layers, LinearMixtureModel, TabularModel, logarithm
 from advmdp.learners.options import Entropy
 from advmdp.occupancy import check_policy, condition, occupancy_measure
@@ -371,7 +370,8 @@ class ConditionalDescent(RatedStep):
     """q_{k+1} = argmin over q in Delta(P_k) of eta <q, lhat_k> + sum q log(pi_q / pi_k), by one backward pass.
 
     P_k is the set that episode k was played with, and u_k computed from: then the rows of the step lie between the
-    bounds that the loss estimate used, and sets need not be nested.  From the uniform policy, or from a given one.
+    bounds that the loss estimate used, and sets need not be nested.  From the uniform policy, or from a given one, with
+    a tenth of the uniform one where it rules an action out: no step would undo that.
     """
 
     problem: TabularModel
@@ -383,12 +383,8 @@ class ConditionalDescent(RatedStep):
         """pi_1."""
         layers = self.problem.layers
         policy = layers.uniform_policy if self.first_policy is None else self.first_policy
-        never = (policy <= 0.0) & (layers.uniform_policy > 0.0)
-        if never.any():
-            raise InvalidSpecError(
-                f"start, {layers.name_pair(int(never.argmax()))}: probability 0, which the conditional step can never "
-                "leave; mix the policy with a little of the uniform one"
-            )
+        if ((policy <= 0.0) & (layers.uniform_policy > 0.0)).any():
+            policy = (1.0 - START_SHARE) * policy + START_SHARE * layers.uniform_policy
         return PolicyDescent(policy, logarithm(policy), scale=first_scale(self.eta))
 
     def project(self, state: PolicyDescent, confidence_set: ConfidenceSet) -> PolicyDescent:
