@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +31,23 @@ def test_an_ordinary_gymnasium_loop(capsys):
 def test_a_learner_plays_frozen_lake_and_gets_better():
     first, *_, last = example("play_frozen_lake").main(episodes=600)
     assert last > first + 0.1
+
+
+def test_a_process_becomes_a_world_of_a_spec_in_another_process(tmp_path):
+    command = [sys.executable, "-m", "advmdp", "run", "workshop.toml", "--small", "--out", str(tmp_path / "out")]
+    done = subprocess.run(
+        [*command, "--workers", "0", "--quiet", "--format", "html,png"],
+        cwd=EXAMPLES,
+        env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "workshop[share=0.2] / spare-parts" in done.stdout
+    assert "portfolio" in done.stdout
+    assert "cannot be built here" not in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert len(list((tmp_path / "out" / "report").glob("policy-*.png"))) == 2
 
 
 def test_a_learner_with_two_simulators_gets_cheaper():
@@ -90,4 +110,5 @@ def test_the_routing_case_survives_a_line_that_a_crash_tore_off(tmp_path):
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in EXAMPLES.glob("*.py")))
 def test_every_example_is_run_here(name):
-    assert f'example("{name}")' in Path(__file__).read_text(encoding="utf-8")
+    here = Path(__file__).read_text(encoding="utf-8")
+    assert f'example("{name}")' in here or f'"{name}.toml"' in here
