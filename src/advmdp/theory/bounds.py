@@ -13,11 +13,13 @@ logarithms: good for comparing growth, not for comparing with a measured regret.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import wraps
 from itertools import pairwise
 from math import exp, inf, log, log2, nan, sqrt
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, ParamSpec
 
 from advmdp import constants
 from advmdp.confidence import radii
@@ -83,6 +85,27 @@ def _check_sizes(S: int, A: int, H: int, K: float, d: int, zeta: float, B: float
         raise InvalidSpecError(f"zeta is {zeta}, should be strictly between 0 and 1")
     if not B > 0.0:
         raise InvalidSpecError(f"B is {B}, should be > 0")
+
+
+P = ParamSpec("P")
+BoundFunction = Callable[..., Bound]
+#: Every bound: functions of S, A, H, K, d, zeta, B.
+BOUNDS: list[BoundFunction] = []
+
+
+def _bound(function: Callable[P, Bound]) -> Callable[P, Bound]:
+    """Count a function among all bounds, and check the sizes that it is called with."""
+    signature = inspect.signature(function)
+
+    @wraps(function)
+    def checked(*arguments: P.args, **options: P.kwargs) -> Bound:
+        call = signature.bind(*arguments, **options)
+        call.apply_defaults()
+        _check_sizes(*(call.arguments[name] for name in ("S", "A", "H", "K", "d", "zeta", "B")))
+        return function(*arguments, **options)
+
+    BOUNDS.append(checked)
+    return checked
 
 
 # ------------------------------------------------------------------- the parts of the repaired Theorem 1
@@ -156,14 +179,7 @@ def second_moment(pairs: int, H: int, K: float, gamma: float, zeta: float) -> fl
 
 
 def regret_of_estimates(
-    S: int,
-    A: int,
-    H: int,
-    K: float,
-    eta: float,
-    gamma: float,
-    zeta: float,
-    entropy: Entropy = "pairs",
+    S: int, A: int, H: int, K: float, eta: float, gamma: float, zeta: float, entropy: Entropy = "pairs"
 ) -> float:
     """REGRET with the initial divergence and the second moment at their worst, given the sizes.
 
@@ -176,6 +192,17 @@ def regret_of_estimates(
 def _regressed(H: int) -> int:
     """Layers with something to learn, which share the failure probability of the sets."""
     return max(1, H - 1)
+
+
+def _information(squares: float, d: int) -> float:
+    """A bound on log det Lambda_h, lambda = 1, for features whose squared norms sum to ``squares`` at most."""
+    return d * log(1.0 + squares / d)
+
+
+def _joint(S: int, H: int, K: float, d: int, zeta: float, B: float) -> tuple[float, float]:
+    """The largest joint radius, and a bound on the log det ratio of a layer."""
+    information = _information(K * S, d)
+    return radii.joint(information, _regressed(H), d, 1.0, zeta, B), information
 
 
 def _theorem(visited: float, S: int, A: int, H: int, K: float, zeta: float) -> tuple[tuple[str, float], ...]:
@@ -244,13 +271,13 @@ def _all_next_states(
     return _sum_of(name, terms, order, formula, source, 5.0 * zeta)
 
 
+@_bound
 def vlsuob_reps(S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B: float = 1.0) -> Bound:
     """Theorem 1 with its printed radius and lambda_k, all constants kept; holds with probability 1 - 5 zeta.
 
     The printed radius is valid for all k at once (``docs/joint-radius.md``); over k = 2..K it is largest at
     one of the ends (``docs/theory.md``).
     """
-    _check_sizes(S, A, H, K, d, zeta, B)
 
     def radius(k: float) -> float:
         regularisation = d * log(k * S)
@@ -263,40 +290,19 @@ def vlsuob_reps(S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B:
     return _all_next_states("vlsuob-reps", largest, information, S, A, H, K, d, zeta, source)
 
 
-def vlsuob_reps_tight(
-    S: int,
-    A: int,
-    H: int,
-    K: float,
-    d: int,
-    zeta: float = 0.05,
-    B: float = 1.0,
-    regularisation: float = 1.0,
-) -> Bound:
+@_bound
+def vlsuob_reps_tight(S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B: float = 1.0) -> Bound:
     """The same learner with the joint radius and constant lambda; holds with probability 1 - 5 zeta."""
-    _check_sizes(S, A, H, K, d, zeta, B)
-    information = d * log(1.0 + K * S / (d * regularisation))
-    log_determinant = information + d * log(regularisation)
-    largest = radii.joint(log_determinant, _regressed(H), d, regularisation, zeta, B)
+    largest, information = _joint(S, H, K, d, zeta, B)
     source = "docs/joint-radius.md and docs/theory.md"
     return _all_next_states("vlsuob-reps-tight", largest, information, S, A, H, K, d, zeta, source)
 
 
-def lsuob_reps(
-    S: int,
-    A: int,
-    H: int,
-    K: float,
-    d: int,
-    zeta: float = 0.05,
-    B: float = 1.0,
-    regularisation: float = 1.0,
-) -> Bound:
+@_bound
+def lsuob_reps(S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B: float = 1.0) -> Bound:
     """Regression on one imaginary next state, with the same proof; holds with probability 1 - 5 zeta."""
-    _check_sizes(S, A, H, K, d, zeta, B)
-    information = d * log(1.0 + K / (d * regularisation))
-    log_determinant = information + d * log(regularisation)
-    largest = radii.scalar(log_determinant, _regressed(H), d, regularisation, zeta, B)
+    information = _information(K, d)
+    largest = radii.scalar(information, _regressed(H), d, 1.0, zeta, B)
     terms = _theorem(visited_width_one_state(largest, information, S, H, K), S, A, H, K, zeta)
     order, formula = d * S**2 * sqrt(K) + sqrt(H * S * A * K), "d S^2 sqrt(K) + sqrt(H S A K)"
     source = f"{ZHAO}, Theorem 1; constants: docs/theory.md"
@@ -306,24 +312,15 @@ def lsuob_reps(
 # ----------------------------------------------------------------------- conditional entropy, shared weights, portfolio
 
 
+@_bound
 def vlsuob_reps_tight_conditional(
-    S: int,
-    A: int,
-    H: int,
-    K: float,
-    d: int,
-    zeta: float = 0.05,
-    B: float = 1.0,
-    regularisation: float = 1.0,
+    S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B: float = 1.0
 ) -> Bound:
     """``vlsuob-reps-tight`` with ``entropy="conditional"``; holds with probability 1 - 5 zeta.
 
     PLAYED SIDE is sum_k (<q_k, l_k> - <q_, lhat_k>), in place of ERROR and BIAS-I; see docs/strong-learners.md.
     """
-    _check_sizes(S, A, H, K, d, zeta, B)
-    information = d * log(1.0 + K * S / (d * regularisation))
-    log_determinant = information + d * log(regularisation)
-    largest = radii.joint(log_determinant, _regressed(H), d, regularisation, zeta, B)
+    largest, information = _joint(S, H, K, d, zeta, B)
     width = expected_width(visited_width_all_states(largest, information, S, H, K), H, zeta, layers=H - 1)
     n = (S - 1) * A
     eta, gamma = constants.conditional_step(n, A, K), constants.conditional_exploration(n, S, A, H, K, zeta)
@@ -355,12 +352,12 @@ def _shared(H: int, K: float, d: int, zeta: float, B: float) -> tuple[float, flo
     return radii.joint(information, 1, d, 1.0, zeta, B), information
 
 
+@_bound
 def vlsuob_reps_tight_shared(S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B: float = 1.0) -> Bound:
     """``vlsuob-reps-tight`` with ``shared=True``, for mixtures of d kernels; holds with probability 1 - 5 zeta.
 
     B bounds the norm of the mixture weights: 1 will do.
     """
-    _check_sizes(S, A, H, K, d, zeta, B)
     terms = _theorem(visited_width_shared(*_shared(H, K, d, zeta, B), S, H, K), S, A, H, K, zeta)
     order, formula = d * sqrt(S**3 * K) + sqrt(H * S * A * K), "d sqrt(S^3 K) + sqrt(H S A K)"
     name, source = "vlsuob-reps-tight, shared", "docs/strong-learners.md"
@@ -399,11 +396,10 @@ def _sharp(
     )
 
 
+@_bound
 def vlsuob_reps_sharp(S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B: float = 1.0) -> Bound:
     """``vlsuob-reps-sharp``, whatever is predicted; holds with probability 1 - 6 zeta.  See docs/sharper-parts.md."""
-    _check_sizes(S, A, H, K, d, zeta, B)
-    information = d * log(1.0 + K * S / d)
-    largest = radii.joint(information, _regressed(H), d, 1.0, zeta, B)
+    largest, information = _joint(S, H, K, d, zeta, B)
     visited = visited_width_all_states(largest, information, S, H, K)
     lagged = visited_width_all_states(largest, 2.0 * information, S, H, K) + 2.0 * (H - 1)
     terms = _sharp(visited, lagged, S, A, H, K, zeta)
@@ -411,9 +407,9 @@ def vlsuob_reps_sharp(S: int, A: int, H: int, K: float, d: int, zeta: float = 0.
     return _sum_of("vlsuob-reps-sharp", terms, order, formula, "docs/sharper-parts.md", 6.0 * zeta)
 
 
+@_bound
 def vlsuob_reps_sharp_shared(S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B: float = 1.0) -> Bound:
     """The same with shared weights."""
-    _check_sizes(S, A, H, K, d, zeta, B)
     largest, information = _shared(H, K, d, zeta, B)
     visited = visited_width_shared(largest, information, S, H, K)
     lagged = visited_width_shared(largest, 2.0 * information, S, H, K) + 2.0 * (H - 1)
@@ -450,6 +446,7 @@ def _portfolio(
     return Bound(name, value, True, order, formula, *setting, source, holds="expectation", terms=terms)
 
 
+@_bound
 def portfolio(
     S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B: float = 1.0, *, experts: int = 7
 ) -> Bound:
@@ -457,19 +454,17 @@ def portfolio(
 
     The term zeta H K, for sets that miss the truth, is linear in K: the order is that of zeta = 1 / K.
     """
-    _check_sizes(S, A, H, K, d, zeta, B)
-    information = d * log(1.0 + K * S / d)
-    largest = radii.joint(information, _regressed(H), d, 1.0, zeta, B)
+    largest, information = _joint(S, H, K, d, zeta, B)
     width = visited_width_all_states(largest, information, S, H, K * (2.0 + log2(K)) ** 2)
     order, formula = d * sqrt(H * S**3 * K) + H * sqrt(S * A * K), "d sqrt(H S^3 K) + H sqrt(S A K)"
     return _portfolio("portfolio", width, S, A, H, K, zeta, experts, order, formula, "linear mixture")
 
 
+@_bound
 def portfolio_shared(
     S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B: float = 1.0, *, experts: int = 7
 ) -> Bound:
     """The same for mixtures of d kernels whose weights are the same in every layer, B >= 1 a bound on their norm."""
-    _check_sizes(S, A, H, K, d, zeta, B)
     largest, information = _shared(H, K, d, zeta, B)
     most = (2.0 + log2(K)) ** 2
     # An episode that is played by chance 1 / most counts most times: also the rare ones.
@@ -507,45 +502,45 @@ def _tabular(
     return Bound(name, value, True, order, formula, feedback, transition, "tabular", source, holds=holds)
 
 
+@_bound
 def uob_reps(S: int, A: int, H: int, K: float, d: int = 1, zeta: float = 0.05, B: float = 1.0) -> Bound:
     """Order H S sqrt(A K)."""
-    _check_sizes(S, A, H, K, d, zeta, B)
     return _order_only("uob-reps", H * S * sqrt(A * K), "H S sqrt(A K)", "bandit", "tabular", JIN)
 
 
+@_bound
 def delayed_uob_reps(
     S: int, A: int, H: int, K: float, d: int = 1, zeta: float = 0.05, B: float = 1.0, delay: float = 0.0
 ) -> Bound:
     """Order H S sqrt(A K) + (H S A)^(1/4) H sqrt(D), D = delay K the total delay in episodes."""
-    _check_sizes(S, A, H, K, d, zeta, B)
     order = H * S * sqrt(A * K) + (H * S * A) ** 0.25 * H * sqrt(delay * K)
     formula = "H S sqrt(A K) + (H S A)^(1/4) H sqrt(D)"
     source = "Jin, Lancewicki, Luo, Mansour, Rosenberg 2022; constants not read in the source"
     return _order_only("delayed-uob-reps", order, formula, "bandit", "tabular", source)
 
 
+@_bound
 def tsallis_reps(S: int, A: int, H: int, K: float, d: int = 1, zeta: float = 0.05, B: float = 1.0) -> Bound:
     """(4 sqrt(H (S - 1) A) - 2 H) sqrt(K) in expectation, for every K: known transition, eta_k = 1 / sqrt(k)."""
-    _check_sizes(S, A, H, K, d, zeta, B)
     value, order = (4.0 * sqrt(H * (S - 1) * A) - 2.0 * H) * sqrt(K), sqrt(H * S * A * K)
     source = "Jin, Luo 2020; constants: docs/learners/o-reps.md"
     return _tabular("tsallis-reps", value, order, "sqrt(H S A K)", "bandit", "known", source, "expectation")
 
 
+@_bound
 def tsallis_reps_optimistic(S: int, A: int, H: int, K: float, d: int = 1, zeta: float = 0.05, B: float = 1.0) -> Bound:
     """Order H S sqrt(A K) + S A sqrt(H K): the widths of UOB-REPS, and a new start in each of S A log K epochs."""
-    _check_sizes(S, A, H, K, d, zeta, B)
     order, formula = H * S * sqrt(A * K) + S * A * sqrt(H * K), "H S sqrt(A K) + S A sqrt(H K)"
     source = "Jin, Huang, Luo 2021 and Jin et al. 2023; constants not read in the source"
     return _order_only("tsallis-reps-optimistic", order, formula, "bandit", "tabular", source)
 
 
+@_bound
 def lazy_fpl(S: int, A: int, H: int, K: float, d: int = 1, zeta: float = 0.05, B: float = 1.0) -> Bound:
     """2 sqrt(2 D (S - 1) H T) in expectation, D = H log(S A / H), T the sum of squared lengths of blocks, for every K.
 
     Blocks of ceil(m^(1/3)) episodes have T <= t (K + t), t = 1 + (1 + (4 K / 3)^(3/4))^(1/3) at least the last length.
     """
-    _check_sizes(S, A, H, K, d, zeta, B)
     longest = 1.0 + (1.0 + (4.0 * K / 3.0) ** 0.75) ** (1.0 / 3.0)
     divergence = max(H * log(S * A / H), log(2.0))
     value = 2.0 * sqrt(2.0 * divergence * (S - 1) * H * longest * (K + longest))
@@ -554,26 +549,26 @@ def lazy_fpl(S: int, A: int, H: int, K: float, d: int = 1, zeta: float = 0.05, B
     return _tabular("lazy-fpl", value, order, formula, "full", "known", source, "expectation")
 
 
+@_bound
 def o_reps(S: int, A: int, H: int, K: float, d: int = 1, zeta: float = 0.05, B: float = 1.0) -> Bound:
     """2 H sqrt(K log(S A / H)), always: known transition, full information, eta = sqrt(log(S A / H) / K)."""
-    _check_sizes(S, A, H, K, d, zeta, B)
     value = 2.0 * H * sqrt(K * log(S * A / H))
     return _tabular("o-reps", value, H * sqrt(K), "H sqrt(K)", "full", "known", ZIMIN, "1")
 
 
+@_bound
 def o_reps_bandit(S: int, A: int, H: int, K: float, d: int = 1, zeta: float = 0.05, B: float = 1.0) -> Bound:
     """2 sqrt(H S A K log(S A / H)) in expectation: known transition, eta = sqrt(H log(S A / H) / (K S A))."""
-    _check_sizes(S, A, H, K, d, zeta, B)
     value, order = 2.0 * sqrt(H * S * A * K * log(S * A / H)), sqrt(H * S * A * K)
     return _tabular("o-reps-bandit", value, order, "sqrt(H S A K)", "bandit", "known", ZIMIN, "expectation")
 
 
+@_bound
 def mdp_e(S: int, A: int, H: int, K: float, d: int = 1, zeta: float = 0.05, B: float = 1.0) -> Bound:
     """H^2 sqrt(K log(A) / 2), always: one expert algorithm per state, known transition, full information.
 
     That is ``exponential_weights`` with every range at most H, at its best step size sqrt(8 log(A) / (K H^2)).
     """
-    _check_sizes(S, A, H, K, d, zeta, B)
     value = H**2 * sqrt(0.5 * K * log(A))
     source = "Even-Dar, Kakade, Mansour 2009; constants: docs/learners/policy-optimisation.md"
     return _tabular("mdp-e", value, H**2 * sqrt(K), "H^2 sqrt(K)", "full", "known", source, "1")
@@ -589,9 +584,9 @@ def visited_width_counts(confidence: float, S: int, A: int, K: float) -> float:
     return 2.0 * S * A + 8.0 * S * sqrt(A * K * confidence)
 
 
+@_bound
 def uc_o_reps(S: int, A: int, H: int, K: float, d: int = 1, zeta: float = 0.05, B: float = 1.0) -> Bound:
     """Full information, with the constants of ``docs/learners/counting.md``; holds with probability 1 - 2 zeta."""
-    _check_sizes(S, A, H, K, d, zeta, B)
     divergence = constants.triples_divergence(S, A, H)
     width = expected_width(visited_width_counts(log(K * S * A / zeta), S, A, K), H, zeta, layers=H - 1)
     terms = (
@@ -603,15 +598,9 @@ def uc_o_reps(S: int, A: int, H: int, K: float, d: int = 1, zeta: float = 0.05, 
     return _sum_of("uc-o-reps", terms, order, formula, source, 2.0 * zeta, "full", "tabular")
 
 
+@_bound
 def bandit_uc_o_reps(
-    S: int,
-    A: int,
-    H: int,
-    K: float,
-    d: int = 1,
-    zeta: float = 0.05,
-    B: float = 1.0,
-    reachability: float | None = None,
+    S: int, A: int, H: int, K: float, d: int = 1, zeta: float = 0.05, B: float = 1.0, reachability: float | None = None
 ) -> Bound:
     """Order H^(3/2) S A^(1/4) K^(3/4) of the shifted version, or H S sqrt(A K) / alpha with reachability alpha.
 
@@ -619,7 +608,6 @@ def bandit_uc_o_reps(
     version, the default of ``bandit-uc-o-reps``.  The shifted version of the library (``shift="theory"``) is a
     reconstruction: the order is the source's, not proved for this code.
     """
-    _check_sizes(S, A, H, K, d, zeta, B)
     name, source = "bandit-uc-o-reps", f"{ROSENBERG} (NeurIPS)"
     if reachability is None:
         name, source = f"{name}, shifted", f"{source}; the library's shifted version is a reconstruction"
@@ -631,28 +619,28 @@ def bandit_uc_o_reps(
     return _order_only(name, order, formula, "bandit", "tabular", source)
 
 
+@_bound
 def pomd(S: int, A: int, H: int, K: float, d: int = 1, zeta: float = 0.05, B: float = 1.0) -> Bound:
     """Order H^2 S sqrt(A) K^(2/3), as quoted.
 
     The source's S counts the states of one stage; with all of them, as here, H S sqrt(A) K^(2/3) would do for layers of
     equal size.
     """
-    _check_sizes(S, A, H, K, d, zeta, B)
     order = H**2 * S * sqrt(A) * K ** (2.0 / 3.0)
     source = "Shani, Efroni, Rosenberg, Mannor 2020"
     return _order_only("pomd", order, "H^2 S sqrt(A) K^(2/3)", "bandit", "tabular", source)
 
 
+@_bound
 def dilated_bonus(S: int, A: int, H: int, K: float, d: int = 1, zeta: float = 0.05, B: float = 1.0) -> Bound:
     """Order H^2 S sqrt(A K) + H^4."""
-    _check_sizes(S, A, H, K, d, zeta, B)
     order = H**2 * S * sqrt(A * K) + H**4
     return _order_only("dilated-bonus", order, "H^2 S sqrt(A K) + H^4", "bandit", "tabular", "Luo, Wei, Lee 2021")
 
 
+@_bound
 def dilated_bonus_total(S: int, A: int, H: int, K: float, d: int = 1, zeta: float = 0.05, B: float = 1.0) -> Bound:
     """Order H^2 S sqrt(A K) + H^4, as of ``dilated-bonus``: all it needs to know of what is charged is the bound H."""
-    _check_sizes(S, A, H, K, d, zeta, B)
     order, formula = H**2 * S * sqrt(A * K) + H**4, "H^2 S sqrt(A K) + H^4"
     source = "Lancewicki, Mansour 2025 and Cohen et al. 2021; constants not read in the source"
     return _order_only("dilated-bonus-total", order, formula, "total", "tabular", source)
@@ -688,13 +676,12 @@ def visited_optimism(largest_radius: float, following: int, information: float, 
     return 2.0 * max(largest_radius, 0.5 * following) * sqrt(2.0 * K * information)
 
 
-def _value_targeted(S: int, H: int, K: float, d: int, zeta: float, B: float, regularisation: float) -> float:
+def _value_targeted(S: int, H: int, K: float, d: int, zeta: float, B: float) -> float:
     """Optimism at visited pairs, all layers: |phi_V| <= M N, with M steps to follow and N <= S - H next states."""
     total = 0.0
     for following in range(1, H):
-        information = d * log(1.0 + K * (following * (S - H)) ** 2 / (d * regularisation))
-        log_determinant = information + d * log(regularisation)
-        radius = radii.scalar(log_determinant, H - 1, d, regularisation, zeta, B, span=following)
+        information = _information(K * (following * (S - H)) ** 2, d)
+        radius = radii.scalar(information, H - 1, d, 1.0, zeta, B, span=following)
         total += visited_optimism(radius, following, information, K)
     return total
 
@@ -713,27 +700,25 @@ def _full_information(
     return _sum_of(name, terms, order, formula, page, failure, "full", losses=losses)
 
 
-def oppo(
-    S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B: float = 1.0, regularisation: float = 1.0
-) -> Bound:
+@_bound
+def oppo(S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B: float = 1.0) -> Bound:
     """Order d H^2 sqrt(K), full information; with our radius, see docs/learners/value-targeted.md."""
-    _check_sizes(S, A, H, K, d, zeta, B)
     terms = (
         ("WEIGHTS", exponential_weights(A, H, K, constants.oppo(A, H, K))),
-        ("OPTIMISM", _value_targeted(S, H, K, d, zeta, B, regularisation)),
+        ("OPTIMISM", _value_targeted(S, H, K, d, zeta, B)),
         ("UNVISITED", unvisited_optimism(H, K, zeta)),
     )
     source = "Cai, Yang, Jin, Wang 2020"
     return _full_information("oppo", terms, d * H**2 * sqrt(K), "d H^2 sqrt(K)", source, 2.0 * zeta)
 
 
+@_bound
 def powers(S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B: float = 1.0) -> Bound:
     """Order d H^(3/2) sqrt(K), full information, for large K.
 
     The value is a simpler bound with constants, of order d H^2 sqrt(K): it takes sigma <= sqrt(3) H where the source
     uses the law of total variance.
     """
-    _check_sizes(S, A, H, K, d, zeta, B)
     weights = ("WEIGHTS", exponential_weights(A, H, K, constants.oppo(A, H, K)))
     terms = (weights, *_weighted_values(S, H, K, d, zeta, B))
     source = "He, Zhou, Gu 2022"
@@ -754,13 +739,11 @@ def _weighted_values(S: int, H: int, K: float, d: int, zeta: float, B: float) ->
     )
 
 
-def ucrl_vtr(
-    S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B: float = 1.0, regularisation: float = 1.0
-) -> Bound:
+@_bound
+def ucrl_vtr(S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B: float = 1.0) -> Bound:
     """Order d H^2 sqrt(K), full information, for losses that are drawn independently from one distribution only."""
-    _check_sizes(S, A, H, K, d, zeta, B)
     terms = (
-        ("OPTIMISM", _value_targeted(S, H, K, d, zeta, B, regularisation)),
+        ("OPTIMISM", _value_targeted(S, H, K, d, zeta, B)),
         ("UNVISITED", unvisited_optimism(H, K, zeta)),
         ("MEAN LOSSES", 2.0 * H + 2.0 * H * sqrt(2.0 * K * log(2.0 * S * A * K / zeta))),
         ("LUCK", H * (sqrt(0.5 * K * log(1.0 / zeta)) + sqrt(0.5 * K * log(S * A / zeta)))),
@@ -782,13 +765,12 @@ def ranged_descent(initial: float, eta: float, K: float, ranges: float) -> float
     return initial / eta + 0.125 * eta * K * ranges
 
 
+@_bound
 def vls_o_reps(
     S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B: float = 1.0, *, conditional: bool = False
 ) -> Bound:
     """REGRET, H sqrt(K log(S A / H) / 2), and the ERROR of ``vlsuob-reps-tight``; holds with probability 1 - 2 zeta."""
-    _check_sizes(S, A, H, K, d, zeta, B)
-    information = d * log(1.0 + K * S / d)
-    largest = radii.joint(information, _regressed(H), d, 1.0, zeta, B)
+    largest, information = _joint(S, H, K, d, zeta, B)
     width = expected_width(visited_width_all_states(largest, information, S, H, K), H, zeta, layers=H - 1)
     if conditional:
         eta = constants.vls_o_reps_conditional(A, H, K)
@@ -801,6 +783,7 @@ def vls_o_reps(
     return _sum_of(name, terms, order, formula, FULL_PAGE, 2.0 * zeta, "full")
 
 
+@_bound
 def vls_o_reps_conditional(S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B: float = 1.0) -> Bound:
     """The same with conditional entropy, whose REGRET is H sqrt(H K log(A) / 2)."""
     return vls_o_reps(S, A, H, K, d, zeta, B, conditional=True)
@@ -820,11 +803,11 @@ def changing_comparator(S: int, A: int, H: int, K: float, path: float, ratio: fl
     )
 
 
+@_bound
 def do_reps(
     S: int, A: int, H: int, K: float, d: int = 1, zeta: float = 0.05, B: float = 1.0, *, path_length: float = 0.0
 ) -> Bound:
     """Always: known transition, full information; against a comparator of a path length, 0 if it never changes."""
-    _check_sizes(S, A, H, K, d, zeta, B)
     terms = changing_comparator(S, A, H, K, path_length, ratio=2.0)
     order, formula = sqrt(H * K * (H + path_length)), "sqrt(H K (H + P))"
     source = f"Zhao, Li, Zhou 2022; constants: {FULL_PAGE}"
@@ -832,23 +815,23 @@ def do_reps(
     return Bound("do-reps", value, True, order, formula, "full", "known", "tabular", source, holds="1", terms=terms)
 
 
+@_bound
 def occupancy_ensemble(
     S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B: float = 1.0, *, path_length: float = 0.0
 ) -> Bound:
     """Order d H^(3/2) sqrt(K) + sqrt(H K (H + P)), full information; the value has the OPTIMISM of :func:`powers`."""
-    _check_sizes(S, A, H, K, d, zeta, B)
     terms = changing_comparator(S, A, H, K, path_length, ratio=4.0) + _weighted_values(S, H, K, d, zeta, B)
     order = d * H**1.5 * sqrt(K) + sqrt(H * K * (H + path_length))
     formula, source = "d H^(3/2) sqrt(K) + sqrt(H K (H + P))", f"Li, Zhao, Zhou 2024 (NeurIPS); constants: {FULL_PAGE}"
     return _sum_of("occupancy-ensemble", terms, order, formula, source, 4.0 * zeta, "full")
 
 
+@_bound
 def powers_dynamic(
     S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B: float = 1.0, *, path_length: float = 0.0,
     told: float | None = None,
 ) -> Bound:  # fmt: skip
     """Order d H^(3/2) sqrt(K) + sqrt(H^3 K (H + P)), full information; the learner is ``told`` a path length, 2 H."""
-    _check_sizes(S, A, H, K, d, zeta, B)
     eta = constants.powers_dynamic(A, H, K, 2.0 * H if told is None else told)
     squares = constants.squared_ranges(H)
     weights = ranged_descent(constants.changing_weights(A, H, K, path_length), eta, K, squares)
@@ -858,16 +841,16 @@ def powers_dynamic(
     return _sum_of("powers-dynamic", (("WEIGHTS", weights), *terms), order, formula, source, 4.0 * zeta, "full")
 
 
+@_bound
 def hf_o2ps(S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B: float = 1.0) -> Bound:
     """Order H (d + log(S^2 A)) sqrt(K) + H d^2 for losses in [0, 1]; constants not read in the source."""
-    _check_sizes(S, A, H, K, d, zeta, B)
     order, formula = H * (d + log(S**2 * A)) * sqrt(K) + H * d**2, "H (d + log(S^2 A)) sqrt(K) + H d^2"
     return _order_only("hf-o2ps", order, formula, "full", "shared mixture", "Ji, Zhao, He, Zhang, Gu 2024")
 
 
+@_bound
 def exp3_policies(S: int, A: int, H: int, K: float, d: int = 1, zeta: float = 0.05, B: float = 1.0) -> Bound:
     """H sqrt(2 n K log n) in expectation, n = A^(S - 1) deterministic policies: no structure is used at all."""
-    _check_sizes(S, A, H, K, d, zeta, B)
     log_n = (S - 1) * log(A)
     n = exp(log_n) if log_n < 700.0 else inf
     value, order = H * sqrt(2.0 * n * K * log_n) if log_n > 0.0 else 0.0, H * sqrt(n * K)
@@ -896,6 +879,7 @@ def _linear_losses(name: str, terms: tuple[tuple[str, float], ...], order: float
     return Bound(name, value, True, order, formula, *setting, page, holds="expectation", terms=terms, losses="linear")
 
 
+@_bound
 def q_reps(
     S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B: float = 1.0, *, leverage: float | None = None
 ) -> Bound:
@@ -904,7 +888,6 @@ def q_reps(
     L, the largest phi' Sigma^-1 phi under uniform play, is a property of the world (``learner.leverage``).  By
     default it is d, the least that it can be where the features of a layer span d dimensions.
     """
-    _check_sizes(S, A, H, K, d, zeta, B)
     eta, gamma = constants.q_reps(S, A, H, K, d, d if leverage is None else leverage)
     terms = (
         ("EXPLORATION", gamma * H * K),
@@ -914,11 +897,11 @@ def q_reps(
     return _linear_losses("q-reps", terms, H * sqrt(d * K), "H sqrt(d K)", f"{NEU} 2021 (NeurIPS)")
 
 
+@_bound
 def mdp_linexp3(
     S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B: float = 1.0, *, leverage: float | None = None
 ) -> Bound:
     """gamma H K + H log(A) / eta + eta K (H L / gamma) sum_h (H - h)^2, with L as for :func:`q_reps`."""
-    _check_sizes(S, A, H, K, d, zeta, B)
     L = d if leverage is None else leverage
     eta, gamma = constants.mdp_linexp3(A, H, K, L)
     terms = (
@@ -930,14 +913,9 @@ def mdp_linexp3(
     return _linear_losses("mdp-linexp3", terms, order, formula, f"{NEU} 2020 (arXiv)")
 
 
-def _information(K: float, d: int) -> float:
-    """A bound on log(det Lambda_h / lambda^d) after K visits, lambda = 1 and features of norm at most one."""
-    return d * log(1.0 + K / d)
-
-
+@_bound
 def oppo_linear(S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B: float = 1.0) -> Bound:
     """Order H^2 sqrt(d (d + S) K), full information; holds with probability 1 - 2 zeta."""
-    _check_sizes(S, A, H, K, d, zeta, B)
     information = _information(K, d)
     radius = least_squares_radius(information, all_values(S - H, H - 1), 1.0, zeta, B)
     terms = (
@@ -950,9 +928,9 @@ def oppo_linear(S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B:
     return _sum_of("oppo-linear", terms, order, formula, source, 2.0 * zeta, "full", "linear MDP")
 
 
+@_bound
 def uob_reps_linear(S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B: float = 1.0) -> Bound:
     """Theorem 1 of the paper with the widths of least squares, for any losses; holds with probability 1 - 5 zeta."""
-    _check_sizes(S, A, H, K, d, zeta, B)
     information = _information(K, d)
     radius = least_squares_radius(information, log(S), 1.0, zeta, B)
     terms = _theorem(visited_width_one_state(radius, information, S, H, K), S, A, H, K, zeta)
@@ -960,9 +938,9 @@ def uob_reps_linear(S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05
     return _sum_of("uob-reps-linear", terms, order, formula, LINEAR_PAGE, 5.0 * zeta, model="linear MDP")
 
 
+@_bound
 def dilated_bonus_linear(S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B: float = 1.0) -> Bound:
     """Order K^(14/15) of the source, whose powers of d and H were not read; not proved for the library's version."""
-    _check_sizes(S, A, H, K, d, zeta, B)
     source = "Luo, Wei, Lee 2021; constants not read in the source; the library's version is another"
     bound = _order_only("dilated-bonus-linear", K ** (14.0 / 15.0), "K^(14/15)", "bandit", "linear MDP", source)
     return replace(bound, losses="linear")
@@ -971,16 +949,16 @@ def dilated_bonus_linear(S: int, A: int, H: int, K: float, d: int, zeta: float =
 # ------------------------------------------------------------------------------------------ lower bounds
 
 
+@_bound
 def lower_tabular(S: int, A: int, H: int, K: float, d: int = 1, zeta: float = 0.05, B: float = 1.0) -> Bound:
     """Order H sqrt(S A K): no learner of tabular MDPs does better, even with full information."""
-    _check_sizes(S, A, H, K, d, zeta, B)
     order, source = H * sqrt(S * A * K), "Jin, Allen-Zhu, Bubeck, Jordan 2018"
     return _order_only("lower bound, tabular", order, "H sqrt(S A K)", "full", "tabular", source, "lower")
 
 
+@_bound
 def lower_linear_mixture(S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B: float = 1.0) -> Bound:
     """Order d H sqrt(K) + sqrt(H S A K): bandit feedback, linear mixtures."""
-    _check_sizes(S, A, H, K, d, zeta, B)
     return _order_only(
         "lower bound, linear mixture",
         d * H * sqrt(K) + sqrt(H * S * A * K),
@@ -994,63 +972,9 @@ def lower_linear_mixture(S: int, A: int, H: int, K: float, d: int, zeta: float =
 
 # ------------------------------------------------------------------------------------------- all together
 
-BoundFunction = Callable[..., Bound]
-
-#: Every bound; the first three with the lower bounds are the paper's Table 1 (and the tighter radius).
-BOUNDS: tuple[BoundFunction, ...] = (
-    uob_reps,
-    lsuob_reps,
-    vlsuob_reps,
-    vlsuob_reps_tight,
-    lower_tabular,
-    lower_linear_mixture,
-    dilated_bonus,
-    pomd,
-    bandit_uc_o_reps,
-    uc_o_reps,
-    oppo,
-    powers,
-    ucrl_vtr,
-    vls_o_reps,
-    vls_o_reps_conditional,
-    occupancy_ensemble,
-    powers_dynamic,
-    hf_o2ps,
-    do_reps,
-    o_reps,
-    o_reps_bandit,
-    mdp_e,
-    exp3_policies,
-    vlsuob_reps_tight_conditional,
-    vlsuob_reps_tight_shared,
-    vlsuob_reps_sharp,
-    vlsuob_reps_sharp_shared,
-    portfolio,
-    portfolio_shared,
-    q_reps,
-    mdp_linexp3,
-    oppo_linear,
-    uob_reps_linear,
-    dilated_bonus_linear,
-    lazy_fpl,
-    tsallis_reps,
-    tsallis_reps_optimistic,
-    dilated_bonus_total,
-    delayed_uob_reps,
-)
-
 
 def of_learner(
-    name: str,
-    S: int,
-    A: int,
-    H: int,
-    K: float,
-    d: int,
-    zeta: float = 0.05,
-    B: float = 1.0,
-    *,
-    oblivious: bool = True,
+    name: str, S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B: float = 1.0, *, oblivious: bool = True
 ) -> float:
     """The regret bound of a learner with its default options after all K episodes, NaN where no constants are known.
 
