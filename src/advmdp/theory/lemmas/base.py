@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import floor
+from typing import Concatenate, ParamSpec
 
 import numpy as np
 
@@ -15,6 +16,19 @@ ROUNDING = 1e-9
 
 #: Draws that many trials and returns left side / right side of each.
 Ratios = Callable[[np.random.Generator, int], FloatArray]
+P = ParamSpec("P")
+
+
+def family(ratios: Callable[Concatenate[np.random.Generator, int, P], FloatArray]) -> Callable[P, Ratios]:
+    """Statements that differ in the arguments after ``rng`` and ``trials``: called with these, it gives the ratios."""
+    return lambda *which, **options: lambda rng, trials: ratios(rng, trials, *which, **options)
+
+
+def each_trial(ratio: Callable[Concatenate[np.random.Generator, P], float]) -> Callable[P, Ratios]:
+    """The same where trials are independent: ``ratio(rng, ...)`` is that of one."""
+    return family(
+        lambda rng, trials, *which, **options: np.array([ratio(rng, *which, **options) for _ in range(trials)])
+    )
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import numpy as np
 
 from advmdp.confidence import radii
 from advmdp.layered import FloatArray
-from advmdp.theory.lemmas.base import Check, Ratios, Refutation, scaled
+from advmdp.theory.lemmas.base import Check, Refutation, each_trial, family, scaled
 
 ZETA = 0.1
 
@@ -34,42 +34,36 @@ def _one_hot_noise(rng: np.random.Generator, trials: int, n: int) -> tuple[Float
     return p, p[:, None, :] - np.eye(n)
 
 
-def _joint_sub_gaussian(constant: float) -> Ratios:
+@family
+def _joint_sub_gaussian(rng: np.random.Generator, trials: int, constant: float) -> FloatArray:
     """log E exp<v, p - delta> against constant |v|^2."""
-
-    def ratios(rng: np.random.Generator, trials: int) -> FloatArray:
-        p, noise = _one_hot_noise(rng, trials, 5)
-        v = rng.normal(size=(trials, 5)) * np.exp(rng.uniform(-4.0, 2.0, size=(trials, 1)))
-        # The extreme direction: two outcomes of probability one half each, pulled apart.
-        extreme = np.arange(trials) % 4 == 0
-        p[extreme], v[extreme, 2:] = 0.0, 0.0
-        p[extreme, :2] = 0.5
-        v[extreme, 1] = -v[extreme, 0]
-        noise = p[:, None, :] - np.eye(5)
-        exponents = np.einsum("toj,tj->to", noise, v)
-        # E <v, noise> = 0 exactly: subtracting it leaves the small exponents their digits.
-        mean = np.einsum("to,to->t", p, np.expm1(exponents) - exponents)
-        return np.asarray(np.log1p(mean) / (constant * np.einsum("tj,tj->t", v, v)))
-
-    return ratios
+    p, noise = _one_hot_noise(rng, trials, 5)
+    v = rng.normal(size=(trials, 5)) * np.exp(rng.uniform(-4.0, 2.0, size=(trials, 1)))
+    # The extreme direction: two outcomes of probability one half each, pulled apart.
+    extreme = np.arange(trials) % 4 == 0
+    p[extreme], v[extreme, 2:] = 0.0, 0.0
+    p[extreme, :2] = 0.5
+    v[extreme, 1] = -v[extreme, 0]
+    noise = p[:, None, :] - np.eye(5)
+    exponents = np.einsum("toj,tj->to", noise, v)
+    # E <v, noise> = 0 exactly: subtracting it leaves the small exponents their digits.
+    mean = np.einsum("to,to->t", p, np.expm1(exponents) - exponents)
+    return np.asarray(np.log1p(mean) / (constant * np.einsum("tj,tj->t", v, v)))
 
 
-def _supermartingale(constant: float) -> Ratios:
+@family
+def _supermartingale(rng: np.random.Generator, trials: int, constant: float) -> FloatArray:
     """E exp(xi' z) against exp(constant sum_j (xi' x_j)^2), for |xi| <= 1/2 and |x_j| <= 1."""
-
-    def ratios(rng: np.random.Generator, trials: int) -> FloatArray:
-        n, d = 4, 3
-        p, noise = _one_hot_noise(rng, trials, n)
-        x = rng.normal(size=(trials, n, d))
-        x /= np.maximum(1.0, np.linalg.norm(x, axis=2, keepdims=True))
-        xi = rng.normal(size=(trials, d))
-        xi *= 0.5 * rng.uniform(size=(trials, 1)) / np.linalg.norm(xi, axis=1, keepdims=True)
-        along = np.einsum("tjd,td->tj", x, xi)
-        exponents = np.einsum("toj,tj->to", noise, along)
-        mean = np.einsum("to,to->t", p, np.expm1(exponents) - exponents)
-        return np.asarray(np.log1p(mean) / (constant * np.einsum("tj,tj->t", along, along)))
-
-    return ratios
+    n, d = 4, 3
+    p, noise = _one_hot_noise(rng, trials, n)
+    x = rng.normal(size=(trials, n, d))
+    x /= np.maximum(1.0, np.linalg.norm(x, axis=2, keepdims=True))
+    xi = rng.normal(size=(trials, d))
+    xi *= 0.5 * rng.uniform(size=(trials, 1)) / np.linalg.norm(xi, axis=1, keepdims=True)
+    along = np.einsum("tjd,td->tj", x, xi)
+    exponents = np.einsum("toj,tj->to", noise, along)
+    mean = np.einsum("to,to->t", p, np.expm1(exponents) - exponents)
+    return np.asarray(np.log1p(mean) / (constant * np.einsum("tj,tj->t", along, along)))
 
 
 def _printed_supermartingale() -> Refutation:
@@ -86,23 +80,21 @@ def _printed_supermartingale() -> Refutation:
     )
 
 
-def _exponential_moment(factor: float) -> Ratios:
+@family
+def _exponential_moment(rng: np.random.Generator, trials: int, factor: float) -> FloatArray:
     """E exp(lambda eps) - 1 against factor lambda^2 sigma^2, |eps| <= 1 centred, |lambda| <= 1."""
-
-    def ratios(rng: np.random.Generator, trials: int) -> FloatArray:
-        weights = rng.dirichlet(np.full(3, 0.3), size=trials)
-        values = rng.uniform(-1.0, 1.0, size=(trials, 3))
-        values -= np.einsum("tj,tj->t", weights, values)[:, None]
-        values /= np.maximum(1.0, np.abs(values).max(axis=1, keepdims=True))
-        exponents = rng.uniform(-1.0, 1.0, size=(trials, 1)) * values
-        variance = np.einsum("tj,tj->t", weights, exponents**2)
-        mean = np.einsum("tj,tj->t", weights, np.expm1(exponents) - exponents)
-        return np.asarray(mean / (factor * np.maximum(variance, 1e-300)))
-
-    return ratios
+    weights = rng.dirichlet(np.full(3, 0.3), size=trials)
+    values = rng.uniform(-1.0, 1.0, size=(trials, 3))
+    values -= np.einsum("tj,tj->t", weights, values)[:, None]
+    values /= np.maximum(1.0, np.abs(values).max(axis=1, keepdims=True))
+    exponents = rng.uniform(-1.0, 1.0, size=(trials, 1)) * values
+    variance = np.einsum("tj,tj->t", weights, exponents**2)
+    mean = np.einsum("tj,tj->t", weights, np.expm1(exponents) - exponents)
+    return np.asarray(mean / (factor * np.maximum(variance, 1e-300)))
 
 
-def _normalisers(factor: float) -> Ratios:
+@family
+def _normalisers(rng: np.random.Generator, trials: int, factor: float) -> FloatArray:
     """N(h) / N(g) against factor^d sqrt(det Y / lambda^d), in one and two dimensions."""
     nodes, weights = np.polynomial.legendre.leggauss(40)
     angles = np.arange(64) * (2.0 * pi / 64)
@@ -115,160 +107,141 @@ def _normalisers(factor: float) -> Ratios:
         values = np.exp(-np.outer(quadratic, r**2)) * r
         return float((values @ weights).sum() * 0.5 * radius * (2.0 * pi / 64))
 
-    def ratios(rng: np.random.Generator, trials: int) -> FloatArray:
-        result = np.empty(trials)
-        for i in range(trials):
-            regularisation = exp(rng.uniform(-2.0, 3.0))
-            growth = np.exp(rng.uniform(-6.0, 3.0, size=2))
-            if i % 2:
-                y = regularisation + growth[0]
-                left = sqrt(y / regularisation) * erf(sqrt(regularisation) / 2.0) / erf(sqrt(y) / 4.0)
-                result[i] = left / (factor * sqrt(y / regularisation))
-            else:
-                gram = np.diag(regularisation + growth)
-                left = disc_integral(regularisation * np.eye(2), 0.5) / disc_integral(gram, 0.25)
-                result[i] = left / (factor**2 * sqrt(np.linalg.det(gram)) / regularisation)
-        return result
-
-    return ratios
+    result = np.empty(trials)
+    for i in range(trials):
+        regularisation = exp(rng.uniform(-2.0, 3.0))
+        growth = np.exp(rng.uniform(-6.0, 3.0, size=2))
+        if i % 2:
+            y = regularisation + growth[0]
+            left = sqrt(y / regularisation) * erf(sqrt(regularisation) / 2.0) / erf(sqrt(y) / 4.0)
+            result[i] = left / (factor * sqrt(y / regularisation))
+        else:
+            gram = np.diag(regularisation + growth)
+            left = disc_integral(regularisation * np.eye(2), 0.5) / disc_integral(gram, 0.25)
+            result[i] = left / (factor**2 * sqrt(np.linalg.det(gram)) / regularisation)
+    return result
 
 
 # --------------------------------------------------------------------------------- self-normalised sums
 
 
-def _self_normalised(radius: Radius, growing: bool, all_outcomes: bool, steps: int = 150) -> Ratios:
+@family
+def _self_normalised(
+    rng: np.random.Generator, trials: int, radius: Radius, growing: bool, all_outcomes: bool, steps: int = 150
+) -> FloatArray:
     """max over t of |S_t|_{Y_t^-1} / radius, where features are chosen by the past.
 
     Of four candidate feature matrices the one is taken whose outcomes differ most along Y^-1 S: an adversary
     who tries to push the sum further out.
     """
-
-    def ratios(rng: np.random.Generator, trials: int) -> FloatArray:
-        n, d = 4, 3
-        everyone = np.arange(trials)
-        noise_sum = np.zeros((trials, d))
-        moments = np.zeros((trials, d, d))
-        worst = np.zeros(trials)
-        for t in range(1, steps + 1):
-            regularisation = d * log((t + 1) * n) if growing else 1.0
-            candidates = rng.normal(size=(trials, 4, n, d))
-            candidates /= np.maximum(1.0, np.linalg.norm(candidates, axis=3, keepdims=True))
-            gram = moments + regularisation * np.eye(d)
-            push = np.linalg.solve(gram, noise_sum[:, :, None])[:, :, 0]
-            along = np.einsum("tcjd,td->tcj", candidates, push)
-            x = candidates[everyone, np.ptp(along, axis=2).argmax(axis=1)]
-            p = rng.dirichlet(np.full(n, 0.5), size=trials)
-            outcome = (rng.random((trials, 1)) > np.cumsum(p, axis=1)).sum(axis=1).clip(max=n - 1)
-            noise = p.copy()
-            noise[everyone, outcome] -= 1.0
-            if not all_outcomes:
-                # Regression on one outcome, fixed before it is known.
-                x, noise = x[:, :1], noise[:, :1]
-            noise_sum += np.einsum("tj,tjd->td", noise, x)
-            moments += np.einsum("tjd,tje->tde", x, x)
-            gram = moments + regularisation * np.eye(d)
-            solved = np.linalg.solve(gram, noise_sum[:, :, None])[:, :, 0]
-            length = np.sqrt(np.einsum("td,td->t", noise_sum, solved))
-            log_determinants = np.linalg.slogdet(gram)[1]
-            bound = np.array([radius(float(value), 1, d, regularisation, ZETA, 0.0) for value in log_determinants])
-            worst = np.maximum(worst, length / bound)
-        return worst
-
-    return ratios
+    n, d = 4, 3
+    everyone = np.arange(trials)
+    noise_sum = np.zeros((trials, d))
+    moments = np.zeros((trials, d, d))
+    worst = np.zeros(trials)
+    for t in range(1, steps + 1):
+        regularisation = d * log((t + 1) * n) if growing else 1.0
+        candidates = rng.normal(size=(trials, 4, n, d))
+        candidates /= np.maximum(1.0, np.linalg.norm(candidates, axis=3, keepdims=True))
+        gram = moments + regularisation * np.eye(d)
+        push = np.linalg.solve(gram, noise_sum[:, :, None])[:, :, 0]
+        along = np.einsum("tcjd,td->tcj", candidates, push)
+        x = candidates[everyone, np.ptp(along, axis=2).argmax(axis=1)]
+        p = rng.dirichlet(np.full(n, 0.5), size=trials)
+        outcome = (rng.random((trials, 1)) > np.cumsum(p, axis=1)).sum(axis=1).clip(max=n - 1)
+        noise = p.copy()
+        noise[everyone, outcome] -= 1.0
+        if not all_outcomes:
+            # Regression on one outcome, fixed before it is known.
+            x, noise = x[:, :1], noise[:, :1]
+        noise_sum += np.einsum("tj,tjd->td", noise, x)
+        moments += np.einsum("tjd,tje->tde", x, x)
+        gram = moments + regularisation * np.eye(d)
+        solved = np.linalg.solve(gram, noise_sum[:, :, None])[:, :, 0]
+        length = np.sqrt(np.einsum("td,td->t", noise_sum, solved))
+        log_determinants = np.linalg.slogdet(gram)[1]
+        bound = np.array([radius(float(value), 1, d, regularisation, ZETA, 0.0) for value in log_determinants])
+        worst = np.maximum(worst, length / bound)
+    return worst
 
 
-def _bernstein(share: float) -> Ratios:
+@family
+def _bernstein(rng: np.random.Generator, trials: int, share: float) -> FloatArray:
     """(sum Y - share lambda sum E[Y^2]) / (log(1 / zeta) / lambda), skewed differences whose size follows the past.
 
     The lemma is about share one.
     """
     parameter = 0.5
-
-    def ratios(rng: np.random.Generator, trials: int) -> FloatArray:
-        total, variance = np.zeros(trials), np.zeros(trials)
-        for _ in range(200):
-            chance = np.where(total > 0.0, 0.02, 0.2)
-            fall = chance / (1.0 - chance)
-            total += np.where(rng.random(trials) < chance, 1.0, -fall)
-            variance += chance + (1.0 - chance) * fall**2
-        return np.asarray((total - share * parameter * variance) * parameter / log(1.0 / ZETA))
-
-    return ratios
+    total, variance = np.zeros(trials), np.zeros(trials)
+    for _ in range(200):
+        chance = np.where(total > 0.0, 0.02, 0.2)
+        fall = chance / (1.0 - chance)
+        total += np.where(rng.random(trials) < chance, 1.0, -fall)
+        variance += chance + (1.0 - chance) * fall**2
+    return np.asarray((total - share * parameter * variance) * parameter / log(1.0 / ZETA))
 
 
-def _visited_widths(logarithm: float) -> Ratios:
+@family
+def _visited_widths(rng: np.random.Generator, trials: int, logarithm: float) -> FloatArray:
     """sum E[e_k] / (2 sum e_k(visited) + 8 logarithm log(1 / zeta)), widths in [0, 2] that follow the past.
 
     Wide rows are seldom visited: the case in which the visited widths say least about the expected ones.
     """
-
-    def ratios(rng: np.random.Generator, trials: int) -> FloatArray:
-        expected, visited = np.zeros(trials), np.zeros(trials)
-        for _ in range(120):
-            chance = np.where(visited > 0.0, 0.01, 0.05)
-            expected += 2.0 * chance
-            visited += 2.0 * (rng.random(trials) < chance)
-        right = 2.0 * visited + 8.0 * logarithm * log(1.0 / ZETA)
-        return np.asarray(np.divide(expected, right, out=np.full(trials, np.inf), where=right > 0.0))
-
-    return ratios
+    expected, visited = np.zeros(trials), np.zeros(trials)
+    for _ in range(120):
+        chance = np.where(visited > 0.0, 0.01, 0.05)
+        expected += 2.0 * chance
+        visited += 2.0 * (rng.random(trials) < chance)
+    right = 2.0 * visited + 8.0 * logarithm * log(1.0 / ZETA)
+    return np.asarray(np.divide(expected, right, out=np.full(trials, np.inf), where=right > 0.0))
 
 
-def _implicit_exploration(honesty: float) -> Ratios:
+@family
+def _implicit_exploration(rng: np.random.Generator, trials: int, honesty: float) -> FloatArray:
     """sum_k sum_h sum_a 2 gamma (lhat_k - (q_k / u_k) l_k) / (H log(H / zeta)), H = 3 layers of three pairs.
 
     The estimate divides by honesty times u; the lemma is about honesty one.  In half of the trials the layers move
     together, as in a chain that copies its state: all of them are far out at once.
     """
     gamma, n, horizon = 0.05, 3, 3
-
-    def ratios(rng: np.random.Generator, trials: int) -> FloatArray:
-        total = np.zeros(trials)
-        everyone = np.arange(trials)
-        together = everyone % 2 == 0
-        # Few rounds: the estimate drifts below zero, and later the statement is far from tight.
-        for _ in range(12):
-            q, noise = rng.dirichlet(np.ones(n), size=trials), rng.random((trials, 1))
-            for _ in range(horizon):
-                fresh, fresh_noise = rng.dirichlet(np.ones(n), size=trials), rng.random((trials, 1))
-                q = np.where(together[:, None], q, fresh)
-                noise = np.where(together[:, None], noise, fresh_noise)
-                u = q * rng.uniform(1.0, 1.2, size=(trials, n))
-                losses = rng.random((trials, n)) < 0.7
-                visited = everyone, (noise > np.cumsum(q, axis=1)).sum(axis=1).clip(max=n - 1)
-                total += 2.0 * gamma * losses[visited] / (honesty * u[visited] + gamma)
-                total -= 2.0 * gamma * (q / u * losses).sum(axis=1)
-        return np.asarray(total / (horizon * log(horizon / ZETA)))
-
-    return ratios
+    total = np.zeros(trials)
+    everyone = np.arange(trials)
+    together = everyone % 2 == 0
+    # Few rounds: the estimate drifts below zero, and later the statement is far from tight.
+    for _ in range(12):
+        q, noise = rng.dirichlet(np.ones(n), size=trials), rng.random((trials, 1))
+        for _ in range(horizon):
+            fresh, fresh_noise = rng.dirichlet(np.ones(n), size=trials), rng.random((trials, 1))
+            q = np.where(together[:, None], q, fresh)
+            noise = np.where(together[:, None], noise, fresh_noise)
+            u = q * rng.uniform(1.0, 1.2, size=(trials, n))
+            losses = rng.random((trials, n)) < 0.7
+            visited = everyone, (noise > np.cumsum(q, axis=1)).sum(axis=1).clip(max=n - 1)
+            total += 2.0 * gamma * losses[visited] / (honesty * u[visited] + gamma)
+            total -= 2.0 * gamma * (q / u * losses).sum(axis=1)
+    return np.asarray(total / (horizon * log(horizon / ZETA)))
 
 
 # ------------------------------------------------------------------------- the printed radius, for all k
 
 
-def _printed_against_joint(scale: float) -> Ratios:
+@each_trial
+def _printed_against_joint(rng: np.random.Generator, scale: float) -> float:
     """Noise part of the joint radius with prior precision lambda_2, over that of the printed radius, k >= 2.
 
     With Lambda_k >= Lambda_k - (lambda_k - lambda_2) I, the joint bound for the constant lambda_2 holds for the
     growing lambda_k as well, for all k at once; so the printed radius does where it is larger.
     """
-
-    def ratios(rng: np.random.Generator, trials: int) -> FloatArray:
-        result = np.empty(trials)
-        for i in range(trials):
-            dim = int(np.exp(rng.uniform(0.0, log(500.0))))
-            horizon = int(rng.integers(2, 30))
-            n_states = horizon + 1 + int(np.exp(rng.uniform(0.0, log(1e4))))
-            k = 2 + int(np.exp(rng.uniform(0.0, log(1e12))))
-            zeta = float(np.exp(rng.uniform(log(1e-6), log(0.9))))
-            first = radii.growing_regularisation(2, n_states, dim)
-            now = radii.growing_regularisation(k, n_states, dim)
-            log_determinant = dim * log(first + (k - 1) * n_states / dim)
-            joint = radii.joint(log_determinant, horizon, dim, first, zeta, 0.0)
-            result[i] = joint / (scale * radii.paper(k, n_states, horizon, dim, now, zeta, 0.0))
-        return result
-
-    return ratios
+    dim = int(np.exp(rng.uniform(0.0, log(500.0))))
+    horizon = int(rng.integers(2, 30))
+    n_states = horizon + 1 + int(np.exp(rng.uniform(0.0, log(1e4))))
+    k = 2 + int(np.exp(rng.uniform(0.0, log(1e12))))
+    zeta = float(np.exp(rng.uniform(log(1e-6), log(0.9))))
+    first = radii.growing_regularisation(2, n_states, dim)
+    now = radii.growing_regularisation(k, n_states, dim)
+    log_determinant = dim * log(first + (k - 1) * n_states / dim)
+    joint = radii.joint(log_determinant, horizon, dim, first, zeta, 0.0)
+    return float(joint / (scale * radii.paper(k, n_states, horizon, dim, now, zeta, 0.0)))
 
 
 LEMMA_1 = _self_normalised(radii.determinant, growing=True, all_outcomes=True)

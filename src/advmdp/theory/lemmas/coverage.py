@@ -13,7 +13,7 @@ import numpy as np
 from advmdp.confidence import radii
 from advmdp.confidence.estimators import AllNextStates, IntArray, OneNextState, RidgeEstimate
 from advmdp.layered import FloatArray, LinearMixtureMDP
-from advmdp.theory.lemmas.base import Check, Ratios, scaled
+from advmdp.theory.lemmas.base import Check, Ratios, each_trial, scaled
 
 ZETA = 0.1
 
@@ -51,36 +51,28 @@ def play_estimators(
         yield states, actions
 
 
+@each_trial
 def coverage_ratios(
+    rng: np.random.Generator,
     radius: Radius,
     regularisation: Callable[[int, LinearMixtureMDP], float],
     all_next_states: bool,
     episodes: int = 60,
-) -> Ratios:
+) -> float:
     """max over episodes and layers of |theta_k - theta|_Gram / beta_k, one number per run of the estimator."""
-
-    def ratios(rng: np.random.Generator, trials: int) -> FloatArray:
-        worst = np.zeros(trials)
-        for i in range(trials):
-            mdp = small_world(rng)
-            theta = np.array(mdp.theta[:-1])
-            every = AllNextStates.empty(mdp.horizon, mdp.dim)
-            one = OneNextState.empty(mdp.horizon, mdp.dim)
-            estimate = one.estimate(regularisation(1, mdp))
-            for k, (states, actions) in enumerate(play_estimators(mdp, episodes, rng), start=2):
-                # Episode k - 1 is in; the estimate is the one for episode k.
-                if all_next_states:
-                    every = every.add(mdp.model, states, actions)
-                    estimate = every.estimate(regularisation(k, mdp))
-                else:
-                    one = one.add(mdp.model, states, actions, estimate)
-                    estimate = one.estimate(regularisation(k, mdp))
-                lengths = parameter_errors(estimate, theta)
-                beta = [radius(k, float(value), mdp) for value in estimate.log_determinants]
-                worst[i] = max(worst[i], float((lengths / beta).max()))
-        return worst
-
-    return ratios
+    mdp = small_world(rng)
+    theta = np.array(mdp.theta[:-1])
+    kind: type[AllNextStates] | type[OneNextState] = AllNextStates if all_next_states else OneNextState
+    sums = kind.empty(mdp.horizon, mdp.dim)
+    estimate, worst = sums.estimate(regularisation(1, mdp)), 0.0
+    for k, (states, actions) in enumerate(play_estimators(mdp, episodes, rng), start=2):
+        # Episode k - 1 is in; the estimate is the one for episode k.
+        sums = sums.add(mdp.model, states, actions, estimate)
+        estimate = sums.estimate(regularisation(k, mdp))
+        lengths = parameter_errors(estimate, theta)
+        beta = [radius(k, float(value), mdp) for value in estimate.log_determinants]
+        worst = max(worst, float((lengths / beta).max()))
+    return worst
 
 
 def parameter_errors(estimate: RidgeEstimate, theta: FloatArray) -> FloatArray:

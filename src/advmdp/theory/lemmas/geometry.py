@@ -13,7 +13,7 @@ from advmdp.confidence.estimators import AllNextStates
 from advmdp.layered import FloatArray, LinearMixtureMDP
 from advmdp.occupancy import occupancy_measure, random_policy
 from advmdp.solvers import mirror_descent_step
-from advmdp.theory.lemmas.base import Check, Ratios, Refutation
+from advmdp.theory.lemmas.base import Check, Refutation, each_trial
 from advmdp.theory.lemmas.coverage import parameter_errors, play_estimators, small_world
 from advmdp.theory.lemmas.potential import feature_norms
 
@@ -33,25 +33,19 @@ def boundary_set(mdp: LinearMixtureMDP, episodes: int, rng: np.random.Generator)
     return EllipsoidSet(mdp.features, centres, grams, radius * (1.0 + 1e-9))
 
 
-def _transition_difference(diameters: float) -> Ratios:
+@each_trial
+def _transition_difference(rng: np.random.Generator, diameters: float) -> float:
     """max |P' - P| / min(1, diameters beta |phi|) over entries and P' in the set; one is the printed factor."""
-
-    def ratios(rng: np.random.Generator, trials: int) -> FloatArray:
-        result = np.empty(trials)
-        for i in range(trials):
-            mdp = small_world(rng)
-            confidence_set = boundary_set(mdp, int(rng.integers(5, 200)), rng)
-            lower, upper = confidence_set.hull()
-            worst = 0.0
-            for h, norms in enumerate(feature_norms(confidence_set)):
-                truth = mdp.kernels[h]
-                difference = np.maximum(upper[h] - truth, truth - lower[h])
-                width = np.minimum(1.0, diameters * confidence_set.radius[h] * norms)
-                worst = max(worst, float((difference / width).max()))
-            result[i] = worst
-        return result
-
-    return ratios
+    mdp = small_world(rng)
+    confidence_set = boundary_set(mdp, int(rng.integers(5, 200)), rng)
+    lower, upper = confidence_set.hull()
+    worst = 0.0
+    for h, norms in enumerate(feature_norms(confidence_set)):
+        truth = mdp.kernels[h]
+        difference = np.maximum(upper[h] - truth, truth - lower[h])
+        width = np.minimum(1.0, diameters * confidence_set.radius[h] * norms)
+        worst = max(worst, float((difference / width).max()))
+    return float(worst)
 
 
 def _printed_transition_difference() -> Refutation:

@@ -14,7 +14,7 @@ import numpy as np
 from advmdp.confidence.likelihood import TOLERANCE, fit
 from advmdp.confidence.likelihood_ratio import Likelihood, LikelihoodRatio, dirichlet_regret, outer_ellipsoids
 from advmdp.layered import FloatArray, LinearMixtureMDP
-from advmdp.theory.lemmas.base import Check, Ratios
+from advmdp.theory.lemmas.base import Check, each_trial, family
 from advmdp.theory.lemmas.coverage import play_estimators, small_world
 
 ZETA = 0.1
@@ -52,20 +52,14 @@ def mixture_probability(rows: FloatArray) -> float:
     return total
 
 
-def regret_of_the_mixture(growing: bool) -> Ratios:
+@each_trial
+def regret_of_the_mixture(rng: np.random.Generator, growing: bool) -> float:
     """(max_w L - A) over its bound; the control has the bound of one transition whatever n is."""
-
-    def ratios(rng: np.random.Generator, trials: int) -> FloatArray:
-        result = np.zeros(trials)
-        for i in range(trials):
-            n, dim = int(rng.integers(1, 7)), int(rng.integers(2, 4))
-            rows = random_rows(rng, n, dim)
-            weights, _ = likeliest(rows, np.ones(n))
-            regret = float(np.log(rows @ weights).sum()) - log(mixture_probability(rows))
-            result[i] = regret / dirichlet_regret(n if growing else 1, dim)
-        return result
-
-    return ratios
+    n, dim = int(rng.integers(1, 7)), int(rng.integers(2, 4))
+    rows = random_rows(rng, n, dim)
+    weights, _ = likeliest(rows, np.ones(n))
+    regret = float(np.log(rows @ weights).sum()) - log(mixture_probability(rows))
+    return float(regret / dirichlet_regret(n if growing else 1, dim))
 
 
 def runs(rng: np.random.Generator, trials: int) -> Iterator[tuple[int, LinearMixtureMDP, Likelihood]]:
@@ -95,18 +89,15 @@ def log_ratios(mdp: LinearMixtureMDP, data: Likelihood) -> FloatArray:
     return result
 
 
-def forecaster_ratios(union: bool) -> Ratios:
+@family
+def forecaster_ratios(rng: np.random.Generator, trials: int, union: bool) -> FloatArray:
     """max over episodes and layers of A - L(w*), over log(layers / zeta); the control has half of log(1 / zeta)."""
-
-    def ratios(rng: np.random.Generator, trials: int) -> FloatArray:
-        result = np.full(trials, -np.inf)
-        for i, mdp, data in runs(rng, trials):
-            excess = data.estimate.evidence + data.likeliest.gaps + log_ratios(mdp, data)
-            limit = data.confidence if union else 0.5 * log(1.0 / ZETA)
-            result[i] = max(result[i], float(excess.max()) / limit)
-        return result
-
-    return ratios
+    result = np.full(trials, -np.inf)
+    for i, mdp, data in runs(rng, trials):
+        excess = data.estimate.evidence + data.likeliest.gaps + log_ratios(mdp, data)
+        limit = data.confidence if union else 0.5 * log(1.0 / ZETA)
+        result[i] = max(result[i], float(excess.max()) / limit)
+    return result
 
 
 def coverage_ratios(rng: np.random.Generator, trials: int) -> FloatArray:
@@ -146,36 +137,30 @@ def boundary(
     return np.asarray(centre + low[:, None] * directions)
 
 
-def ellipsoid_ratios(growing: bool) -> Ratios:
+@each_trial
+def ellipsoid_ratios(rng: np.random.Generator, growing: bool) -> float:
     """The largest |w - w^|_gram over the radius, w from the boundary of {L >= max L - depth} and the simplex.
 
     The control has the plain second derivative, without what large steps take from it.
     """
-
-    def ratios(rng: np.random.Generator, trials: int) -> FloatArray:
-        result = np.zeros(trials)
-        for i in range(trials):
-            dim = int(rng.integers(2, 6))
-            rows = random_rows(rng, int(rng.integers(1, 9)), dim)
-            counts = np.floor(rng.choice([1.0, 3.0, 100.0]) * (1.0 + rng.exponential(size=len(rows))))
-            centre, gap = likeliest(rows, counts)
-            depth = float(rng.uniform(0.1, 15.0))
-            grams, radii = np.empty((1, dim, dim)), np.empty(1)
-            groups, everything = np.array([0, len(rows)]), np.arange(len(rows))
-            slack = np.array([gap])
-            outer_ellipsoids(rows, groups, everything, counts, centre[None], slack + depth, slack, grams, radii)
-            gram, radius = grams[0], float(radii[0])
-            if not growing:
-                scaled = rows / (rows @ centre)[:, None]
-                gram, radius = (scaled * counts[:, None]).T @ scaled, float(np.sqrt(2.0 * (depth + gap)))
-            directions = np.concatenate([rng.dirichlet(np.full(dim, 0.3), 200), np.eye(dim)]) - centre
-            # One that is all rounding would leave the simplex; some vertex is far enough.
-            directions = directions[np.abs(directions).sum(axis=1) > 1e-3]
-            found = boundary(rows, counts, centre, depth, directions) - centre
-            result[i] = np.sqrt(np.einsum("id,de,ie->i", found, gram, found).max()) / radius
-        return result
-
-    return ratios
+    dim = int(rng.integers(2, 6))
+    rows = random_rows(rng, int(rng.integers(1, 9)), dim)
+    counts = np.floor(rng.choice([1.0, 3.0, 100.0]) * (1.0 + rng.exponential(size=len(rows))))
+    centre, gap = likeliest(rows, counts)
+    depth = float(rng.uniform(0.1, 15.0))
+    grams, radii = np.empty((1, dim, dim)), np.empty(1)
+    groups, everything = np.array([0, len(rows)]), np.arange(len(rows))
+    slack = np.array([gap])
+    outer_ellipsoids(rows, groups, everything, counts, centre[None], slack + depth, slack, grams, radii)
+    gram, radius = grams[0], float(radii[0])
+    if not growing:
+        scaled = rows / (rows @ centre)[:, None]
+        gram, radius = (scaled * counts[:, None]).T @ scaled, float(np.sqrt(2.0 * (depth + gap)))
+    directions = np.concatenate([rng.dirichlet(np.full(dim, 0.3), 200), np.eye(dim)]) - centre
+    # One that is all rounding would leave the simplex; some vertex is far enough.
+    directions = directions[np.abs(directions).sum(axis=1) > 1e-3]
+    found = boundary(rows, counts, centre, depth, directions) - centre
+    return float(np.sqrt(np.einsum("id,de,ie->i", found, gram, found).max()) / radius)
 
 
 CHECKS = (

@@ -9,7 +9,7 @@ import numpy as np
 from advmdp.confidence import EllipsoidSet, radii
 from advmdp.confidence.estimators import AllNextStates, OneNextState
 from advmdp.layered import FloatArray
-from advmdp.theory.lemmas.base import Check, Ratios, Refutation
+from advmdp.theory.lemmas.base import Check, Refutation, family
 from advmdp.theory.lemmas.coverage import play_estimators, small_world
 
 
@@ -19,37 +19,31 @@ def _vectors(rng: np.random.Generator, shape: tuple[int, ...], spread: float) ->
     return np.asarray(x / np.maximum(1.0, np.linalg.norm(x, axis=-1, keepdims=True)))
 
 
-def _determinant_trace(norm: float) -> Ratios:
+@family
+def _determinant_trace(rng: np.random.Generator, trials: int, norm: float) -> FloatArray:
     """det(lambda I + sum x x') / (lambda + t / d)^d, vectors of norm at most ``norm``."""
-
-    def ratios(rng: np.random.Generator, trials: int) -> FloatArray:
-        result = np.empty(trials)
-        for i in range(trials):
-            d, t = int(rng.integers(1, 6)), int(rng.integers(1, 60))
-            regularisation = float(rng.uniform(0.1, 3.0))
-            x = norm * _vectors(rng, (t, d), float(rng.choice([0.1, 10.0])))
-            if i % 4 == 0:
-                x = norm * np.eye(d)[np.arange(t) % d]  # evenly spread: equality if d divides t
-            gram = regularisation * np.eye(d) + x.T @ x
-            result[i] = np.linalg.det(gram) / (regularisation + t / d) ** d
-        return result
-
-    return ratios
+    result = np.empty(trials)
+    for i in range(trials):
+        d, t = int(rng.integers(1, 6)), int(rng.integers(1, 60))
+        regularisation = float(rng.uniform(0.1, 3.0))
+        x = norm * _vectors(rng, (t, d), float(rng.choice([0.1, 10.0])))
+        if i % 4 == 0:
+            x = norm * np.eye(d)[np.arange(t) % d]  # evenly spread: equality if d divides t
+        gram = regularisation * np.eye(d) + x.T @ x
+        result[i] = np.linalg.det(gram) / (regularisation + t / d) ** d
+    return result
 
 
-def _potential(squared: bool) -> Ratios:
+@family
+def _potential(rng: np.random.Generator, trials: int, squared: bool) -> FloatArray:
     """sum_s min(1, sum_i |x_si|^(2 or 1)) in the inverse Gram before s, over 2 d log(lambda_{t+1} + t N / d)."""
-
-    def ratios(rng: np.random.Generator, trials: int) -> FloatArray:
-        result = np.empty(trials)
-        for i in range(trials):
-            d, n, t = int(rng.integers(1, 5)), int(rng.integers(1, 5)), 200
-            x = _vectors(rng, (t, n, d), float(rng.choice([0.1, 10.0])))
-            growing = bool(i % 2)
-            result[i] = potential_ratio(x, growing, squared)
-        return result
-
-    return ratios
+    result = np.empty(trials)
+    for i in range(trials):
+        d, n, t = int(rng.integers(1, 5)), int(rng.integers(1, 5)), 200
+        x = _vectors(rng, (t, n, d), float(rng.choice([0.1, 10.0])))
+        growing = bool(i % 2)
+        result[i] = potential_ratio(x, growing, squared)
+    return result
 
 
 def potential_ratio(x: FloatArray, growing: bool, squared: bool) -> float:
@@ -78,24 +72,21 @@ def _printed_potential() -> Refutation:
     )
 
 
-def _gram_order(swapped: bool) -> Ratios:
+@family
+def _gram_order(rng: np.random.Generator, trials: int, swapped: bool) -> FloatArray:
     """Largest eigenvalue of Lambda^-1 M after a run, M from one next state per step and Lambda from all."""
-
-    def ratios(rng: np.random.Generator, trials: int) -> FloatArray:
-        result = []
-        for _ in range(trials):
-            mdp = small_world(rng)
-            one, every = OneNextState.empty(mdp.horizon, mdp.dim), AllNextStates.empty(mdp.horizon, mdp.dim)
-            for states, actions in play_estimators(mdp, 40, rng):
-                one = one.add(mdp.model, states, actions, one.estimate(1.0))
-                every = every.add(mdp.model, states, actions)
-            smaller, larger = one.estimate(1.0).grams, every.estimate(1.0).grams
-            if swapped:
-                smaller, larger = larger, smaller
-            result.extend(np.linalg.eigvals(np.linalg.solve(larger, smaller)).real.max(axis=1))
-        return np.array(result)
-
-    return ratios
+    result = []
+    for _ in range(trials):
+        mdp = small_world(rng)
+        one, every = OneNextState.empty(mdp.horizon, mdp.dim), AllNextStates.empty(mdp.horizon, mdp.dim)
+        for states, actions in play_estimators(mdp, 40, rng):
+            one = one.add(mdp.model, states, actions, one.estimate(1.0))
+            every = every.add(mdp.model, states, actions)
+        smaller, larger = one.estimate(1.0).grams, every.estimate(1.0).grams
+        if swapped:
+            smaller, larger = larger, smaller
+        result.extend(np.linalg.eigvals(np.linalg.solve(larger, smaller)).real.max(axis=1))
+    return np.array(result)
 
 
 def _printed_sets_are_tighter() -> Refutation:

@@ -18,7 +18,7 @@ from advmdp.occupancy import best_policy
 from advmdp.solvers import mirror_descent_step
 from advmdp.theory import bounds
 from advmdp.theory.decomposition import later, layer_sums
-from advmdp.theory.lemmas.base import Check, Ratios, Refutation
+from advmdp.theory.lemmas.base import Check, Ratios, Refutation, family
 from advmdp.theory.lemmas.coverage import small_world
 from advmdp.theory.lemmas.record import EPISODES, ZETA, Record, record_run, records, wrong_learner, wrong_records
 
@@ -226,21 +226,18 @@ def one_good_path(entropy: bounds.Entropy, layer_sizes: tuple[int, ...], eta: fl
     return total
 
 
-def _one_good_path(start: bounds.Entropy | None) -> Ratios:
+@family
+def _one_good_path(rng: np.random.Generator, trials: int, start: bounds.Entropy | None) -> FloatArray:
     """Both entropies in turn, against the divergence of their own start, or of the given one for both."""
-
-    def ratios(rng: np.random.Generator, trials: int) -> FloatArray:
-        result = np.empty(trials)
-        for i in range(trials):
-            entropy: bounds.Entropy = "pairs" if i % 2 else "triples"
-            sizes = (1, *(int(n) for n in rng.integers(3, 6, size=2)), 1)
-            eta = float(rng.uniform(0.02, 0.1))
-            left = one_good_path(entropy, sizes, eta, int(20.0 / eta))
-            initial = bounds.initial_divergence(sizes, 2, start or entropy)
-            result[i] = left / bounds.mirror_descent(initial, eta, left)
-        return result
-
-    return ratios
+    result = np.empty(trials)
+    for i in range(trials):
+        entropy: bounds.Entropy = "pairs" if i % 2 else "triples"
+        sizes = (1, *(int(n) for n in rng.integers(3, 6, size=2)), 1)
+        eta = float(rng.uniform(0.02, 0.1))
+        left = one_good_path(entropy, sizes, eta, int(20.0 / eta))
+        initial = bounds.initial_divergence(sizes, 2, start or entropy)
+        result[i] = left / bounds.mirror_descent(initial, eta, left)
+    return result
 
 
 RUNS = 18

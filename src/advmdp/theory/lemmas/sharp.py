@@ -19,7 +19,7 @@ from advmdp.learners.parts.losses import GroupOccupancy, Predicted, UpperOccupan
 from advmdp.learners.parts.steps import Adaptive, ConditionalDescent, MirrorDescent
 from advmdp.occupancy import best_policy, random_policy
 from advmdp.solvers.conditional import certified_occupancy, conditional_step
-from advmdp.theory.lemmas.base import Check, Ratios
+from advmdp.theory.lemmas.base import Check, Ratios, each_trial
 from advmdp.theory.lemmas.coverage import small_world
 from advmdp.theory.lemmas.strong import TINY, around, occupancies, trajectories
 
@@ -69,18 +69,12 @@ def _optimism(kind: type[Predicted]) -> Ratios:
     return lambda rng, trials: np.array([moments(rng, kind).exponential.max() for _ in range(trials)])
 
 
-def _price(explorations: float) -> Ratios:
+@each_trial
+def _price(rng: np.random.Generator, explorations: float) -> float:
     """max over pairs of u (l - E lhat) over u - u_ + that many gamma."""
-
-    def ratios(rng: np.random.Generator, trials: int) -> FloatArray:
-        result = np.empty(trials)
-        for i in range(trials):
-            found = moments(rng, Predicted)
-            allowed = found.upper - found.lower + explorations * found.gamma
-            result[i] = (found.upper * (found.losses - found.mean) / allowed).max()
-        return result
-
-    return ratios
+    found = moments(rng, Predicted)
+    allowed = found.upper - found.lower + explorations * found.gamma
+    return float((found.upper * (found.losses - found.mean) / allowed).max())
 
 
 # ------------------------------------------------------------------------------------------ groups
@@ -93,28 +87,22 @@ class PairByPair(GroupOccupancy):
         return UpperOccupancy.weights(self, state, states, pairs, k)
 
 
-def _grouped(kind: type[GroupOccupancy]) -> Ratios:
+@each_trial
+def _grouped(rng: np.random.Generator, kind: type[GroupOccupancy]) -> float:
     """max over pairs of E exp(2 gamma (lhat - l)), of three groups at random."""
-
-    def ratios(rng: np.random.Generator, trials: int) -> FloatArray:
-        result = np.empty(trials)
-        for i in range(trials):
-            mdp = small_world(rng, TINY)
-            layers = mdp.layers
-            groups = Groups(layers, layers.split(rng.integers(0, 3, layers.n_pairs)))
-            losses, gamma = rng.random(groups.count).round()[groups.of_pair], float(rng.uniform(0.01, 0.5))
-            policy = layers.flatten(random_policy(layers.sizes, layers.n_actions, rng))
-            state = SimpleNamespace(policy=policy, set=around(mdp, rng, 0.3))
-            part = kind(lambda k, gamma=gamma: gamma, groups=groups)  # type: ignore[misc]
-            exponential = np.zeros(layers.n_pairs)
-            for episode, chance in trajectories(mdp):
-                likelihood = chance * float(policy[episode.pairs].prod())
-                estimate = part(state, episode._replace(losses=losses[episode.pairs]), 0)
-                exponential += likelihood * np.exp(2.0 * gamma * (estimate - losses))
-            result[i] = exponential.max()
-        return result
-
-    return ratios
+    mdp = small_world(rng, TINY)
+    layers = mdp.layers
+    groups = Groups(layers, layers.split(rng.integers(0, 3, layers.n_pairs)))
+    losses, gamma = rng.random(groups.count).round()[groups.of_pair], float(rng.uniform(0.01, 0.5))
+    policy = layers.flatten(random_policy(layers.sizes, layers.n_actions, rng))
+    state = SimpleNamespace(policy=policy, set=around(mdp, rng, 0.3))
+    part = kind(lambda k, gamma=gamma: gamma, groups=groups)  # type: ignore[misc]
+    exponential = np.zeros(layers.n_pairs)
+    for episode, chance in trajectories(mdp):
+        likelihood = chance * float(policy[episode.pairs].prod())
+        estimate = part(state, episode._replace(losses=losses[episode.pairs]), 0)
+        exponential += likelihood * np.exp(2.0 * gamma * (estimate - losses))
+    return float(exponential.max())
 
 
 # -------------------------------------------------------------------------------- adaptive steps
@@ -139,40 +127,34 @@ def estimates(mdp: LayeredMDP, rng: np.random.Generator, episodes: int) -> Float
     return y
 
 
-def _adaptive(kind: type[Adaptive], conditional: bool, episodes: int = 120) -> Ratios:
+@each_trial
+def _adaptive(rng: np.random.Generator, kind: type[Adaptive], conditional: bool, episodes: int = 120) -> float:
     """sum <q_k - q*, y_k + m_k> over 2 Delta_K - Delta_0, with hints m_k, over sets that are not nested."""
-
-    def ratios(rng: np.random.Generator, trials: int) -> FloatArray:
-        result = np.empty(trials)
-        for i in range(trials):
-            mdp = small_world(rng, TINY)
-            layers = mdp.layers
-            sizes = np.array([n * (1 if conditional else layers.n_actions) for n in layers.sizes[:-1]])
-            span = layers.horizon * np.log(layers.n_actions) if conditional else float(np.log(sizes).sum())
-            rate = kind(span, span / float(rng.uniform(0.3, 1.0)))
-            step: Any = (ConditionalDescent if conditional else MirrorDescent)(mdp.model, rate)
-            y, hints = estimates(mdp, rng, episodes), rng.random((episodes + 1, layers.n_pairs))
-            hints[0] = hints[-1] = 0.0
-            if conditional:
-                hints[:] = 0.0  # rows of different sets would be compared: a width, and not the step's
-            state, suffered = step.start(), 0.0
-            for k in range(episodes):
-                confidence_set = around(mdp, rng, 0.2 * float(rng.random()))
-                losses = y[k] + hints[k]
-                if conditional:
-                    best = conditional_step(confidence_set, state.log_policy, step.rate(state, k) * y[k])
-                    q = certified_occupancy(best, state.log_policy).q
-                else:
-                    q = np.exp(state.log_q)
-                suffered += float(q @ losses)
-                state = step.advance(state, confidence_set, y[k], k, hints[k + 1])
-            total = (y + hints[:-1]).sum(axis=0)
-            chosen = layers.flatten(best_policy(mdp, layers.split(total))[0])
-            best_total = float(occupancies(mdp, chosen[None])[0] @ total)
-            result[i] = (suffered - best_total) / (2.0 * state.scale - rate.first)
-        return result
-
-    return ratios
+    mdp = small_world(rng, TINY)
+    layers = mdp.layers
+    sizes = np.array([n * (1 if conditional else layers.n_actions) for n in layers.sizes[:-1]])
+    span = layers.horizon * np.log(layers.n_actions) if conditional else float(np.log(sizes).sum())
+    rate = kind(span, span / float(rng.uniform(0.3, 1.0)))
+    step: Any = (ConditionalDescent if conditional else MirrorDescent)(mdp.model, rate)
+    y, hints = estimates(mdp, rng, episodes), rng.random((episodes + 1, layers.n_pairs))
+    hints[0] = hints[-1] = 0.0
+    if conditional:
+        hints[:] = 0.0  # rows of different sets would be compared: a width, and not the step's
+    state, suffered = step.start(), 0.0
+    for k in range(episodes):
+        confidence_set = around(mdp, rng, 0.2 * float(rng.random()))
+        losses = y[k] + hints[k]
+        if conditional:
+            best = conditional_step(confidence_set, state.log_policy, step.rate(state, k) * y[k])
+            q = certified_occupancy(best, state.log_policy).q
+        else:
+            q = np.exp(state.log_q)
+        suffered += float(q @ losses)
+        state = step.advance(state, confidence_set, y[k], k, hints[k + 1])
+    total = (y + hints[:-1]).sum(axis=0)
+    chosen = layers.flatten(best_policy(mdp, layers.split(total))[0])
+    best_total = float(occupancies(mdp, chosen[None])[0] @ total)
+    return float((suffered - best_total) / (2.0 * state.scale - rate.first))
 
 
 CHECKS = (

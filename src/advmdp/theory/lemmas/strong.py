@@ -27,7 +27,7 @@ from advmdp.occupancy import best_policy, occupancy_measure, random_policy
 from advmdp.solvers import lower_occupancy, upper_occupancy
 from advmdp.solvers.conditional import ConditionalStep, certified_occupancy, conditional_step
 from advmdp.solvers.occupancy_bounds import extreme_rows
-from advmdp.theory.lemmas.base import Check, Ratios
+from advmdp.theory.lemmas.base import Check, each_trial, family
 from advmdp.theory.lemmas.coverage import play_estimators, small_world
 
 ZETA = 0.1
@@ -140,87 +140,63 @@ def expert_run(
     return ExpertRun(excess, learner.certificate, squares)
 
 
-def _expert_estimates(markov: bool) -> Ratios:
+@each_trial
+def _expert_estimates(rng: np.random.Generator, markov: bool) -> float:
     """max_i |E y_i - <q^i, l>| over what counts as zero, with posterior weights or those of the Markov mixture."""
-
-    def ratios(rng: np.random.Generator, trials: int) -> FloatArray:
-        result = np.empty(trials)
-        for i in range(trials):
-            mdp, learner = wrong_portfolio(rng)
-            expert_run(mdp, learner, int(rng.integers(10)), rng)
-            state: PortfolioState = learner._now.state
-            meta, losses = state.meta, rng.random(mdp.layers.n_pairs)
-            mean = np.zeros(meta.totals.size)
-            for episode, chance in trajectories(mdp):
-                probabilities = state.policies[:, episode.pairs]
-                likelihood = chance * float(meta.weights @ probabilities.prod(axis=1))
-                if likelihood > 0.0:
-                    played = meta.weights @ probabilities
-                    product = np.ascontiguousarray(np.cumprod(probabilities / played, axis=1).T)
-                    rho = product if markov else meta.posterior(probabilities)
-                    mean += likelihood * meta.estimates(rho, losses[episode.pairs])
-            result[i] = np.abs(mean - occupancies(mdp, state.policies) @ losses).max() / EQUAL
-        return result
-
-    return ratios
+    mdp, learner = wrong_portfolio(rng)
+    expert_run(mdp, learner, int(rng.integers(10)), rng)
+    state: PortfolioState = learner._now.state
+    meta, losses = state.meta, rng.random(mdp.layers.n_pairs)
+    mean = np.zeros(meta.totals.size)
+    for episode, chance in trajectories(mdp):
+        probabilities = state.policies[:, episode.pairs]
+        likelihood = chance * float(meta.weights @ probabilities.prod(axis=1))
+        if likelihood > 0.0:
+            played = meta.weights @ probabilities
+            product = np.ascontiguousarray(np.cumprod(probabilities / played, axis=1).T)
+            rho = product if markov else meta.posterior(probabilities)
+            mean += likelihood * meta.estimates(rho, losses[episode.pairs])
+    return float(np.abs(mean - occupancies(mdp, state.policies) @ losses).max() / EQUAL)
 
 
-def _expert_paths(kind: type[Portfolio], episodes: int = 60) -> Ratios:
+@family
+def _expert_paths(rng: np.random.Generator, trials: int, kind: type[Portfolio], episodes: int = 60) -> FloatArray:
     """max_i sum_k <v_k - e_i, x_k> over the certificate, on the path of a run."""
-
-    def ratios(rng: np.random.Generator, trials: int) -> FloatArray:
-        runs = (expert_run(*wrong_portfolio(rng, kind), episodes, rng, true_losses=False) for _ in range(trials))
-        return np.array([float(run.excess.max()) / run.certificate for run in runs])
-
-    return ratios
+    runs = (expert_run(*wrong_portfolio(rng, kind), episodes, rng, true_losses=False) for _ in range(trials))
+    return np.array([float(run.excess.max()) / run.certificate for run in runs])
 
 
-def _certificates(kind: type[Portfolio], episodes: int = 60) -> Ratios:
+@each_trial
+def _certificates(rng: np.random.Generator, kind: type[Portfolio], episodes: int = 60) -> float:
     """(Delta_K - H)^2 over 4 D sum_k V_k, on the path of a run."""
-
-    def ratios(rng: np.random.Generator, trials: int) -> FloatArray:
-        result = np.empty(trials)
-        for i in range(trials):
-            mdp, learner = wrong_portfolio(rng, kind)
-            run = expert_run(mdp, learner, episodes, rng, true_losses=False)
-            span = 2.0 * (sqrt(run.excess.size) - 1.0)
-            result[i] = (0.5 * (run.certificate - mdp.horizon)) ** 2 / (4.0 * span * run.squares)
-        return result
-
-    return ratios
+    mdp, learner = wrong_portfolio(rng, kind)
+    run = expert_run(mdp, learner, episodes, rng, true_losses=False)
+    span = 2.0 * (sqrt(run.excess.size) - 1.0)
+    return float((0.5 * (run.certificate - mdp.horizon)) ** 2 / (4.0 * span * run.squares))
 
 
-def _second_moments(whole: bool) -> Ratios:
+@each_trial
+def _second_moments(rng: np.random.Generator, whole: bool) -> float:
     """w_i E y_i^2 over H^2 (1 + w_i - w_i^2), for the expert with the largest ratio; or over H times that."""
-
-    def ratios(rng: np.random.Generator, trials: int) -> FloatArray:
-        result = np.empty(trials)
-        for i in range(trials):
-            mdp, learner = wrong_portfolio(rng)
-            expert_run(mdp, learner, int(rng.integers(30)), rng)
-            state: PortfolioState = learner._now.state
-            w, losses = state.meta.weights, rng.random(mdp.layers.n_pairs) ** 0.1
-            mean = np.zeros(w.size)
-            for episode, chance in trajectories(mdp):
-                probabilities = state.policies[:, episode.pairs]
-                likelihood = chance * float(w @ probabilities.prod(axis=1))
-                if likelihood > 0.0:
-                    rho = state.meta.posterior(probabilities)
-                    mean += likelihood * state.meta.estimates(rho, losses[episode.pairs]) ** 2
-            result[i] = (w * mean / (mdp.horizon ** (2 if whole else 1) * (1.0 + w - w**2))).max()
-        return result
-
-    return ratios
+    mdp, learner = wrong_portfolio(rng)
+    expert_run(mdp, learner, int(rng.integers(30)), rng)
+    state: PortfolioState = learner._now.state
+    w, losses = state.meta.weights, rng.random(mdp.layers.n_pairs) ** 0.1
+    mean = np.zeros(w.size)
+    for episode, chance in trajectories(mdp):
+        probabilities = state.policies[:, episode.pairs]
+        likelihood = chance * float(w @ probabilities.prod(axis=1))
+        if likelihood > 0.0:
+            rho = state.meta.posterior(probabilities)
+            mean += likelihood * state.meta.estimates(rho, losses[episode.pairs]) ** 2
+    return float((w * mean / (mdp.horizon ** (2 if whole else 1) * (1.0 + w - w**2))).max())
 
 
-def _expert_means(kind: type[Portfolio], episodes: int = 150) -> Ratios:
+@family
+def _expert_means(rng: np.random.Generator, trials: int, kind: type[Portfolio], episodes: int = 150) -> FloatArray:
     """Mean excess over mean certificate, for every expert."""
-
-    def ratios(rng: np.random.Generator, trials: int) -> FloatArray:
-        runs = [expert_run(*wrong_portfolio(rng, kind), episodes, rng) for _ in range(trials)]
-        return np.array(np.mean([run.excess for run in runs], axis=0) / np.mean([run.certificate for run in runs]))
-
-    return ratios
+    runs = [expert_run(*wrong_portfolio(rng, kind), episodes, rng) for _ in range(trials)]
+    return np.array(np.mean([run.excess for run in runs], axis=0) / np.mean([run.certificate for run in runs]))
 
 
 # ------------------------------------------------------------------------------- the safe expert
@@ -270,33 +246,21 @@ def safe_moments(rng: np.random.Generator, posterior: bool = True) -> SafeMoment
     return SafeMoments(losses, mean, exponential + 1.0 - seen, second, upper, q, gamma, weight)
 
 
-def _optimism(posterior: bool) -> Ratios:
+@each_trial
+def _optimism(rng: np.random.Generator, posterior: bool) -> float:
     """E lhat over l, and E exp(2 gamma lhat) over exp(2 gamma l), the larger of the two over all pairs."""
-
-    def ratios(rng: np.random.Generator, trials: int) -> FloatArray:
-        result = np.empty(trials)
-        for i in range(trials):
-            found = safe_moments(rng, posterior)
-            means, moments = found.mean / found.losses, found.exponential / np.exp(2.0 * found.gamma * found.losses)
-            result[i] = max(means.max(), moments.max())
-        return result
-
-    return ratios
+    found = safe_moments(rng, posterior)
+    means, moments = found.mean / found.losses, found.exponential / np.exp(2.0 * found.gamma * found.losses)
+    return float(max(means.max(), moments.max()))
 
 
-def _price_of_optimism(weighted: bool) -> Ratios:
+@each_trial
+def _price_of_optimism(rng: np.random.Generator, weighted: bool) -> float:
     """u (l - E lhat) over u - q + gamma / w, and E u lhat^2 over 1 / w; w the safe expert's weight, or one."""
-
-    def ratios(rng: np.random.Generator, trials: int) -> FloatArray:
-        result = np.empty(trials)
-        for i in range(trials):
-            found = safe_moments(rng)
-            weight = found.weight if weighted else 1.0
-            bias = found.upper * (found.losses - found.mean) / (found.upper - found.q + found.gamma / weight)
-            result[i] = max(bias.max(), (found.second * weight).max())
-        return result
-
-    return ratios
+    found = safe_moments(rng)
+    weight = found.weight if weighted else 1.0
+    bias = found.upper * (found.losses - found.mean) / (found.upper - found.q + found.gamma / weight)
+    return float(max(bias.max(), (found.second * weight).max()))
 
 
 # -------------------------------------------------------------------------- the conditional step
@@ -353,52 +317,38 @@ def conditional_run(
     return steps
 
 
-def _identity(middle: float) -> Ratios:
+@each_trial
+def _identity(rng: np.random.Generator, middle: float) -> float:
     """|left - right| of the identity over what counts as zero, with that share of sum q (P'.V - m)."""
-
-    def ratios(rng: np.random.Generator, trials: int) -> FloatArray:
-        result = np.empty(trials)
-        for i in range(trials):
-            mdp = small_world(rng)
-            layers = mdp.layers
-            policy = random_policy(layers.sizes, layers.n_actions, rng)
-            q, log_policy = layers.flatten(occupancy_measure(mdp, policy)), np.log(layers.flatten(policy))
-            worst = 0.0
-            for taken in conditional_run(mdp, rng, 5):
-                step = taken.step
-                values = np.split(-step.potential, np.cumsum(layers.sizes)[:-1])
-                ahead = [kernel @ value for kernel, value in zip(mdp.kernels, values[1:], strict=True)]
-                least = [
-                    extreme_rows(step.confidence_set, h, value, maximise=False) for h, value in enumerate(values[1:])
-                ]
-                left = q @ (step.cost + log_policy - step.log_reference)
-                excess = q @ (layers.flatten(ahead) - layers.flatten(least))
-                right = step.value + middle * excess + q @ (log_policy - step.log_policy)
-                worst = max(worst, abs(float(left - right)))
-            result[i] = worst / EQUAL
-        return result
-
-    return ratios
+    mdp = small_world(rng)
+    layers = mdp.layers
+    policy = random_policy(layers.sizes, layers.n_actions, rng)
+    q, log_policy = layers.flatten(occupancy_measure(mdp, policy)), np.log(layers.flatten(policy))
+    worst = 0.0
+    for taken in conditional_run(mdp, rng, 5):
+        step = taken.step
+        values = np.split(-step.potential, np.cumsum(layers.sizes)[:-1])
+        ahead = [kernel @ value for kernel, value in zip(mdp.kernels, values[1:], strict=True)]
+        least = [extreme_rows(step.confidence_set, h, value, maximise=False) for h, value in enumerate(values[1:])]
+        left = q @ (step.cost + log_policy - step.log_reference)
+        excess = q @ (layers.flatten(ahead) - layers.flatten(least))
+        right = step.value + middle * excess + q @ (log_policy - step.log_policy)
+        worst = max(worst, abs(float(left - right)))
+    return float(worst / EQUAL)
 
 
-def _telescope(truth: bool) -> Ratios:
+@each_trial
+def _telescope(rng: np.random.Generator, truth: bool) -> float:
     """sum V_k / eta_{k+1} + D(q* || pi_{K+1}) / eta_{K+1} over sum <q*, lhat_k> + D(q* || pi_1) / eta_{K+1}."""
-
-    def ratios(rng: np.random.Generator, trials: int) -> FloatArray:
-        result = np.empty(trials)
-        for i in range(trials):
-            mdp = small_world(rng)
-            layers = mdp.layers
-            steps = conditional_run(mdp, rng, 60, None if truth else small_world(rng))
-            total = np.sum([taken.estimate for taken in steps], axis=0)
-            best = best_policy(mdp, layers.split(total))[0]
-            q = layers.flatten(occupancy_measure(mdp, best))  # of a deterministic policy: D(q || pi) = -sum q ln pi
-            last = steps[-1]
-            left = sum(taken.step.value / taken.next_eta for taken in steps) - q @ last.step.log_policy / last.next_eta
-            result[i] = left / (q @ total - q @ steps[0].log_policy / last.next_eta)
-        return result
-
-    return ratios
+    mdp = small_world(rng)
+    layers = mdp.layers
+    steps = conditional_run(mdp, rng, 60, None if truth else small_world(rng))
+    total = np.sum([taken.estimate for taken in steps], axis=0)
+    best = best_policy(mdp, layers.split(total))[0]
+    q = layers.flatten(occupancy_measure(mdp, best))  # of a deterministic policy: D(q || pi) = -sum q ln pi
+    last = steps[-1]
+    left = sum(taken.step.value / taken.next_eta for taken in steps) - q @ last.step.log_policy / last.next_eta
+    return float(left / (q @ total - q @ steps[0].log_policy / last.next_eta))
 
 
 def _played_rows(taken: Taken) -> FloatArray:
@@ -415,75 +365,59 @@ def branching_world(rng: np.random.Generator) -> LayeredMDP:
     return LayeredMDP([first, *([later] * 3), np.ones((2, 2, 1))])
 
 
-def _lower_bound(horizon_counts: bool) -> Ratios:
+@family
+def _lower_bound(rng: np.random.Generator, trials: int, horizon_counts: bool) -> FloatArray:
     """<q_, lhat> over V / eta_{k+1} + min{(eta_k H / 2) sum u lhat^2, sum u lhat}; or without the factor H."""
-
-    def ratios(rng: np.random.Generator, trials: int) -> FloatArray:
-        result = np.empty(trials)
-        for i in range(trials):
-            mdp = branching_world(rng) if i % 2 else small_world(rng)
-            factor = mdp.horizon if horizon_counts else 1.0
-            worst = 0.0
-            for taken in conditional_run(mdp, rng, 20):
-                policy = mdp.layers.split(taken.policy)
-                states = np.concatenate(upper_occupancy(taken.played, policy))
-                u = taken.policy * np.repeat(states, mdp.n_actions)
-                gap = min(0.5 * taken.eta * factor * float(u @ taken.estimate**2), float(u @ taken.estimate))
-                left = float(_played_rows(taken) @ taken.estimate)
-                worst = max(worst, left / (taken.step.value / taken.next_eta + gap))
-            result[i] = worst
-        return result
-
-    return ratios
+    result = np.empty(trials)
+    for i in range(trials):
+        mdp = branching_world(rng) if i % 2 else small_world(rng)
+        factor = mdp.horizon if horizon_counts else 1.0
+        worst = 0.0
+        for taken in conditional_run(mdp, rng, 20):
+            policy = mdp.layers.split(taken.policy)
+            states = np.concatenate(upper_occupancy(taken.played, policy))
+            u = taken.policy * np.repeat(states, mdp.n_actions)
+            gap = min(0.5 * taken.eta * factor * float(u @ taken.estimate**2), float(u @ taken.estimate))
+            left = float(_played_rows(taken) @ taken.estimate)
+            worst = max(worst, left / (taken.step.value / taken.next_eta + gap))
+        result[i] = worst
+    return result
 
 
-def _between(other_set: bool) -> Ratios:
+@each_trial
+def _between(rng: np.random.Generator, other_set: bool) -> float:
     """The larger of q_ / u and u_ / q_ over all states, for steps over the set of the episode, or over another one."""
-
-    def ratios(rng: np.random.Generator, trials: int) -> FloatArray:
-        result = np.empty(trials)
-        for i in range(trials):
-            mdp = small_world(rng)
-            worst = 0.0
-            for taken in conditional_run(mdp, rng, 10, other_set=other_set):
-                policy = mdp.layers.split(taken.policy)
-                lower, upper = (np.concatenate(f(taken.played, policy)) for f in (lower_occupancy, upper_occupancy))
-                q = _played_rows(taken).reshape(-1, mdp.n_actions).sum(axis=1)
-                # States that cannot be reached have zero over zero.
-                q, lower, upper = q + 1e-12, lower + 1e-12, upper + 1e-12
-                worst = max(worst, float((q / upper).max()), float((lower / q).max()))
-            result[i] = worst
-        return result
-
-    return ratios
+    mdp = small_world(rng)
+    worst = 0.0
+    for taken in conditional_run(mdp, rng, 10, other_set=other_set):
+        policy = mdp.layers.split(taken.policy)
+        lower, upper = (np.concatenate(f(taken.played, policy)) for f in (lower_occupancy, upper_occupancy))
+        q = _played_rows(taken).reshape(-1, mdp.n_actions).sum(axis=1)
+        # States that cannot be reached have zero over zero.
+        q, lower, upper = q + 1e-12, lower + 1e-12, upper + 1e-12
+        worst = max(worst, float((q / upper).max()), float((lower / q).max()))
+    return float(worst)
 
 
 # ------------------------------------------------------------------------------- shared weights
 
 
-def _shared_coverage(shared: bool, episodes: int = 60) -> Ratios:
+@each_trial
+def _shared_coverage(rng: np.random.Generator, shared: bool, episodes: int = 60) -> float:
     """max over episodes and layers of |w_k - w_h| in the norm of Lambda over the radius, for w_h equal or not."""
-
-    def ratios(rng: np.random.Generator, trials: int) -> FloatArray:
-        result = np.zeros(trials)
-        for i in range(trials):
-            other = small_world(rng, (1, 3, 3, 3, 1))
-            kernels = [
-                [f[..., j] * c for f, c in zip(other.features, other.model.scales, strict=True)] for j in range(2)
-            ]
-            weights = rng.dirichlet(np.ones(2), size=None if shared else other.horizon)
-            mdp = LinearMixtureMDP.from_kernels(kernels, weights)
-            truth = np.atleast_2d(weights)[: 1 if shared else -1]
-            estimator, sets = joint_regression(mdp.model, zeta=ZETA, shared=True)
-            data = estimator.empty()
-            for states, actions in play_estimators(mdp, episodes, rng):
-                data = estimator.add(data, states, actions)
-                errors = data.estimate.centres[0] - truth
-                lengths = np.sqrt(np.einsum("hd,de,he->h", errors, data.estimate.grams[0], errors))
-                result[i] = max(result[i], float(lengths.max() / sets.radii(data)[0]))
-        return result
-
-    return ratios
+    other = small_world(rng, (1, 3, 3, 3, 1))
+    kernels = [[f[..., j] * c for f, c in zip(other.features, other.model.scales, strict=True)] for j in range(2)]
+    weights = rng.dirichlet(np.ones(2), size=None if shared else other.horizon)
+    mdp = LinearMixtureMDP.from_kernels(kernels, weights)
+    truth = np.atleast_2d(weights)[: 1 if shared else -1]
+    estimator, sets = joint_regression(mdp.model, zeta=ZETA, shared=True)
+    data, worst = estimator.empty(), 0.0
+    for states, actions in play_estimators(mdp, episodes, rng):
+        data = estimator.add(data, states, actions)
+        errors = data.estimate.centres[0] - truth
+        lengths = np.sqrt(np.einsum("hd,de,he->h", errors, data.estimate.grams[0], errors))
+        worst = max(worst, float(lengths.max() / sets.radii(data)[0]))
+    return worst
 
 
 CHECKS = (
