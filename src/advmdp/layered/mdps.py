@@ -15,9 +15,9 @@ from advmdp._checks import float_array
 from advmdp._html import facts, shortened
 from advmdp.errors import InvalidMDPError
 from advmdp.layered.mixtures import stack_kernels
-from advmdp.layered.models import LinearMDPModel, LinearMixtureModel, TabularModel, mask_tree, tables_tree
+from advmdp.layered.models import LinearMDPModel, LinearMixtureModel, Shaped, TabularModel, mask_tree, tables_tree
 from advmdp.layered.rows import Rows, SparseRows, Table, flat_rows, row_tables
-from advmdp.layered.shape import BoolArray, FloatArray, Layers
+from advmdp.layered.shape import FloatArray
 from advmdp.layered.validation import (
     TOLERANCE,
     check_one_mixture,
@@ -32,7 +32,7 @@ from advmdp.layered.validation import (
 from advmdp.scene import Scene
 
 
-class LayeredMDP:
+class LayeredMDP(Shaped):
     """A layered MDP whose kernels are known to the simulator (never to a learner of unknown dynamics).
 
     Parameters
@@ -97,36 +97,6 @@ class LayeredMDP:
         """What states and actions stand for; empty unless it was given."""
         return self._scene
 
-    @property
-    def layers(self) -> Layers:
-        """The shape, with the way between ragged lists and flat vectors."""
-        return self._layers
-
-    @property
-    def available(self) -> tuple[BoolArray, ...]:
-        """Which actions a state has, per layer ``(S_h, A)``, read-only."""
-        return self._model.available
-
-    @property
-    def horizon(self) -> int:
-        """Actions per episode, H."""
-        return self._model.horizon
-
-    @property
-    def layer_sizes(self) -> tuple[int, ...]:
-        """States per layer, H + 1 numbers."""
-        return self._model.layer_sizes
-
-    @property
-    def n_states(self) -> int:
-        """All states, S."""
-        return self._model.n_states
-
-    @property
-    def n_actions(self) -> int:
-        """Actions in every state, A."""
-        return self._model.n_actions
-
     @cached_property
     def possible(self) -> tuple[Any, ...]:
         """Transitions of positive probability, per layer ``(S_h, A, S_{h+1})`` of bool."""
@@ -155,9 +125,6 @@ class LayeredMDP:
             "available": mask_tree(self._layers),
             "scene": self._scene.tree(),
         }
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(layer_sizes={self.layer_sizes}, n_actions={self.n_actions})"
 
     def _repr_html_(self) -> str:
         scene = self._scene

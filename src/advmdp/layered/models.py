@@ -33,27 +33,10 @@ from advmdp.layered.validation import (
 from advmdp.seeding import Stream, sequence
 
 
-class TabularModel:
-    """What a tabular learner may know: the layers and the actions, nothing of the dynamics.
+class Shaped:
+    """What worlds and models have in common: layers, states and actions."""
 
-    ``available`` says which actions a state has: a list over layers 0..H-1 of arrays ``(S_h, A)`` of bool, at least one
-    True per state; by default all.  No learner takes an unavailable action.  ``support`` says which transitions are
-    possible, where that is known: a list over layers of sparse rows, as large worlds have them.
-    """
-
-    def __init__(
-        self,
-        layer_sizes: Sequence[int],
-        n_actions: int,
-        available: Sequence[ArrayLike] | None = None,
-        support: Sequence[Any] | None = None,
-    ) -> None:
-        sizes = tuple(layer_sizes) if isinstance(layer_sizes, Iterable) else layer_sizes
-        if support is not None:
-            flags = {id(table): possible_transitions(table) for table in support}
-            support = tuple(flags[id(table)] for table in support)
-        self._layers = masked_layers(sizes, n_actions, checked_available(available), support)
-        self._support = support
+    _layers: Layers
 
     @property
     def layers(self) -> Layers:
@@ -85,6 +68,32 @@ class TabularModel:
         """Which actions a state has, per layer ``(S_h, A)``, read-only."""
         return available_tables(self._layers)
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(layer_sizes={self.layer_sizes}, n_actions={self.n_actions})"
+
+
+class TabularModel(Shaped):
+    """What a tabular learner may know: the layers and the actions, nothing of the dynamics.
+
+    ``available`` says which actions a state has: a list over layers 0..H-1 of arrays ``(S_h, A)`` of bool, at least one
+    True per state; by default all.  No learner takes an unavailable action.  ``support`` says which transitions are
+    possible, where that is known: a list over layers of sparse rows, as large worlds have them.
+    """
+
+    def __init__(
+        self,
+        layer_sizes: Sequence[int],
+        n_actions: int,
+        available: Sequence[ArrayLike] | None = None,
+        support: Sequence[Any] | None = None,
+    ) -> None:
+        sizes = tuple(layer_sizes) if isinstance(layer_sizes, Iterable) else layer_sizes
+        if support is not None:
+            flags = {id(table): possible_transitions(table) for table in support}
+            support = tuple(flags[id(table)] for table in support)
+        self._layers = masked_layers(sizes, n_actions, checked_available(available), support)
+        self._support = support
+
     @property
     def model(self) -> TabularModel:
         """Itself, so that a model stands wherever a problem is asked for."""
@@ -109,9 +118,6 @@ class TabularModel:
         """:attr:`possible`, if some layer is stored sparse: then whatever is kept of transitions must be, too."""
         masks = self.possible
         return masks if masks is not None and any(isinstance(mask, SparseRows) for mask in masks) else None
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(layer_sizes={self.layer_sizes}, n_actions={self.n_actions})"
 
     def _repr_html_(self) -> str:
         return facts(type(self).__name__, self._facts())
