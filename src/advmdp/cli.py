@@ -33,10 +33,7 @@ if TYPE_CHECKING:
 
 QUICK_EPISODES, QUICK_SEEDS = 100, 2
 
-app = typer.Typer(
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-)
+app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
 
 
 def _show_version(wanted: bool) -> None:
@@ -89,10 +86,7 @@ AddressOption = Annotated[
 CheckpointOption = Annotated[
     float,
     typer.Option(
-        "--checkpoint-every",
-        min=0.1,
-        metavar="SECONDS",
-        help="Between checkpoints of a cell: what `kill -9` can cost.",
+        "--checkpoint-every", min=0.1, metavar="SECONDS", help="Between checkpoints of a cell: what `kill -9` can cost."
     ),
 ]
 QuietOption = Annotated[bool, typer.Option("--quiet", help="No progress.", metavar="")]
@@ -122,8 +116,7 @@ def compare_command(
         str, typer.Option("--learners", metavar="NAMES", show_default=False, help="Separated by commas.")
     ] = ",".join(LEARNERS),
     episodes: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="K", help=f"Episodes per run; default {EPISODES}.", show_default=False),
+        int | None, typer.Option(min=1, metavar="K", help=f"Episodes per run; default {EPISODES}.", show_default=False)
     ] = None,
     seeds: Annotated[
         int | None,

@@ -126,10 +126,7 @@ class CheckedEpisode(NamedTuple):
 
 
 def check_episode(
-    episode: Episode,
-    layers: Layers,
-    possible: Rows | None = None,
-    full_information: bool = False,
+    episode: Episode, layers: Layers, possible: Rows | None = None, full_information: bool = False
 ) -> CheckedEpisode:
     """Raise InvalidEpisodeError, naming what is wrong and where, unless an episode is possible.
 

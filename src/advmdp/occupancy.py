@@ -28,15 +28,7 @@ from advmdp.layered import (
     layer_sizes,
     masked_layers,
 )
-from advmdp.layered.rows import (
-    RowParts,
-    is_sparse,
-    layer_means,
-    next_state,
-    row_begin,
-    row_end,
-    sparse_table,
-)
+from advmdp.layered.rows import RowParts, is_sparse, layer_means, next_state, row_begin, row_end, sparse_table
 
 #: Kernels in any form that the functions of this module take.
 Kernels = Sequence[Any] | LayeredMDP
@@ -130,10 +122,7 @@ def uniform_policy(
 
 
 def random_policy(
-    layer_sizes: Sequence[int],
-    n_actions: int,
-    rng: np.random.Generator,
-    available: Sequence[ArrayLike] | None = None,
+    layer_sizes: Sequence[int], n_actions: int, rng: np.random.Generator, available: Sequence[ArrayLike] | None = None
 ) -> list[FloatArray]:
     """A policy drawn uniformly from the simplex of available actions in every state, ``(S_h, A)`` per layer."""
     layers = masked_layers(tuple(layer_sizes), n_actions, checked_available(available))

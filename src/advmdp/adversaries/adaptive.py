@@ -92,13 +92,7 @@ class Adaptive(Reacting):
     """
 
     def __init__(
-        self,
-        mdp: LayeredMDP | TabularModel,
-        episodes: int,
-        *,
-        strength: float = 0.5,
-        memory: int = 100,
-        seed: int = 0,
+        self, mdp: LayeredMDP | TabularModel, episodes: int, *, strength: float = 0.5, memory: int = 100, seed: int = 0
     ) -> None:
         super().__init__(mdp, episodes, memory)
         self._strength = between(strength, "strength", 0.0, 1.0, InvalidSpecError)

@@ -17,12 +17,7 @@ class Fixed(Adversary):
     """One table for all episodes: ``losses``, a list over layers of ``(S_h, A)``, or drawn uniformly from [0, 1]."""
 
     def __init__(
-        self,
-        mdp: LayeredMDP | TabularModel,
-        episodes: int,
-        *,
-        losses: Sequence[ArrayLike] | None = None,
-        seed: int = 0,
+        self, mdp: LayeredMDP | TabularModel, episodes: int, *, losses: Sequence[ArrayLike] | None = None, seed: int = 0
     ) -> None:
         super().__init__(mdp, episodes)
         if losses is None:

@@ -14,14 +14,7 @@ from advmdp.seeding import IndexedGenerator, Stream
 class Switching(Adversary):
     """A new table, drawn uniformly from [0, 1], every ``period`` episodes."""
 
-    def __init__(
-        self,
-        mdp: LayeredMDP | TabularModel,
-        episodes: int,
-        *,
-        period: int = 200,
-        seed: int = 0,
-    ) -> None:
+    def __init__(self, mdp: LayeredMDP | TabularModel, episodes: int, *, period: int = 200, seed: int = 0) -> None:
         super().__init__(mdp, episodes)
         self._period = integer(period, "period", 1, InvalidSpecError)
         self._draws = IndexedGenerator(seed, Stream.ADVERSARY)

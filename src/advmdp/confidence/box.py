@@ -23,14 +23,7 @@ from advmdp.confidence.base import (
     sum_of_row,
 )
 from advmdp.errors import InvalidMDPError
-from advmdp.layered.rows import (
-    SparseRows,
-    dense_supports,
-    flat_rows,
-    like,
-    sums_of,
-    values_of,
-)
+from advmdp.layered.rows import SparseRows, dense_supports, flat_rows, like, sums_of, values_of
 from advmdp.layered.rows import row_tables as tables_of
 from advmdp.rows.box import BoxRows, least_multiples, mark_reachable
 from advmdp.rows.layer import ROUNDING

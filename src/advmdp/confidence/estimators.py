@@ -83,11 +83,7 @@ class AllNextStates(RidgeSums):
     """
 
     def add(
-        self,
-        model: LinearMixtureModel,
-        states: IntArray,
-        actions: IntArray,
-        estimate: RidgeEstimate | None = None,
+        self, model: LinearMixtureModel, states: IntArray, actions: IntArray, estimate: RidgeEstimate | None = None
     ) -> Self:
         """The sums with one more episode: states and actions of shape (H,); the estimate in force is not needed."""
         moments, targets = self.moments.copy(), self.targets.copy()
@@ -109,11 +105,7 @@ class SharedNextStates(RidgeSums):
         return super().empty(2, dim)
 
     def add(
-        self,
-        model: LinearMixtureModel,
-        states: IntArray,
-        actions: IntArray,
-        estimate: RidgeEstimate | None = None,
+        self, model: LinearMixtureModel, states: IntArray, actions: IntArray, estimate: RidgeEstimate | None = None
     ) -> Self:
         """The sums with one more episode."""
         by_layer = AllNextStates.empty(model.horizon, model.dim).add(model, states, actions)
@@ -132,13 +124,7 @@ class OneNextState(RidgeSums):
     before the transition is seen; choosing it afterwards would destroy the martingale.
     """
 
-    def add(
-        self,
-        model: LinearMixtureModel,
-        states: IntArray,
-        actions: IntArray,
-        estimate: RidgeEstimate,
-    ) -> Self:
+    def add(self, model: LinearMixtureModel, states: IntArray, actions: IntArray, estimate: RidgeEstimate) -> Self:
         """The sums with one more episode; ``estimate`` is the one that was in force during it."""
         moments, targets = self.moments.copy(), self.targets.copy()
         layers = model.layers

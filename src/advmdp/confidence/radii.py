@@ -42,13 +42,7 @@ def paper(
 
 
 def paper_uniform(
-    k: int,
-    n_states: int,
-    horizon: int,
-    dim: int,
-    regularisation: float,
-    failure: float,
-    bound: float,
+    k: int, n_states: int, horizon: int, dim: int, regularisation: float, failure: float, bound: float
 ) -> float:
     """The printed radius with 1/2 in place of 1/4: what a direct repair of the printed proof costs.
 
@@ -59,12 +53,7 @@ def paper_uniform(
 
 
 def determinant(
-    log_determinant: float,
-    horizon: int,
-    dim: int,
-    regularisation: float,
-    failure: float,
-    bound: float,
+    log_determinant: float, horizon: int, dim: int, regularisation: float, failure: float, bound: float
 ) -> float:
     """The data-dependent form that Lemma 1 gives before the determinant is bounded by its trace.
 
@@ -77,14 +66,7 @@ def determinant(
     return (bound + 0.25) * root + 4.0 / root * (log(horizon / failure) + dim * log(2.0) + information)
 
 
-def joint(
-    log_determinant: float,
-    horizon: int,
-    dim: int,
-    regularisation: float,
-    failure: float,
-    bound: float,
-) -> float:
+def joint(log_determinant: float, horizon: int, dim: int, regularisation: float, failure: float, bound: float) -> float:
     """The radius from the joint sub-Gaussianity of one-hot noise; constant lambda, all k at once.
 
     B sqrt(lambda) + sqrt(log(H / zeta) + log(det(Gram) / lambda^d) / 2): the noise of all next states together
@@ -156,12 +138,7 @@ def bernstein(
 
 
 def weissman(
-    visits: NDArray[np.float64],
-    n_next: int,
-    episodes: int,
-    n_states: int,
-    n_actions: float,
-    failure: float,
+    visits: NDArray[np.float64], n_next: int, episodes: int, n_states: int, n_actions: float, failure: float
 ) -> NDArray[np.float64]:
     """Radii in l1 norm around empirical rows over m = ``n_next`` states (UC-O-REPS), shape of ``visits`` N.
 

@@ -143,12 +143,7 @@ class DynamicRegret:
 
 @allocating_kernel
 def segment_values(
-    rows: Rows,
-    sizes: IntArray,
-    n_actions: int,
-    prefix: FloatArray,
-    barrier: FloatArray,
-    values: FloatArray,
+    rows: Rows, sizes: IntArray, n_actions: int, prefix: FloatArray, barrier: FloatArray, values: FloatArray
 ) -> None:
     """``values[i, j]``: the least loss of one policy on the losses summed from grid point i to j > i.
 

@@ -251,15 +251,7 @@ class Run:
             actions = np.empty(horizon, dtype=np.int64)
             observed = np.empty(horizon)
             total = simulate(
-                rows,
-                sizes,
-                n_actions,
-                self._flat_policy,
-                losses,
-                rng.random(2 * horizon),
-                states,
-                actions,
-                observed,
+                rows, sizes, n_actions, self._flat_policy, losses, rng.random(2 * horizon), states, actions, observed
             )
             expected = account(q, losses, sums.total, sums.carry, occupancies)
             if expected < 0.0:

@@ -576,11 +576,7 @@ def _environment() -> dict[str, Any]:
     return {
         "versions": {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
         "git": _git_revision(),
-        "machine": {
-            "system": platform.platform(),
-            "processor": _processor(),
-            "cpus": os.cpu_count(),
-        },
+        "machine": {"system": platform.platform(), "processor": _processor(), "cpus": os.cpu_count()},
     }
 
 

@@ -133,11 +133,7 @@ def available_processors() -> int:
 
 
 def _sweep(
-    store: WritableStore,
-    engine: Engine | None,
-    workers: int | None,
-    checkpoint_every: float,
-    display: Display | None,
+    store: WritableStore, engine: Engine | None, workers: int | None, checkpoint_every: float, display: Display | None
 ) -> Outcome:
     if workers is not None:
         integer(workers, "workers", 0, InvalidSpecError)

@@ -277,10 +277,7 @@ class LinearMixtureModel(TabularModel):
 
     @classmethod
     def from_kernels(
-        cls,
-        base_kernels: Sequence[Sequence[Any]],
-        shared: bool = False,
-        available: Sequence[ArrayLike] | None = None,
+        cls, base_kernels: Sequence[Sequence[Any]], shared: bool = False, available: Sequence[ArrayLike] | None = None
     ) -> LinearMixtureModel:
         """The model of an unknown mixture of d known kernels (simulators given as arrays).
 
@@ -400,11 +397,7 @@ class LinearMDPModel(TabularModel):
     """
 
     def __init__(
-        self,
-        features: Sequence[ArrayLike],
-        bound: float,
-        *,
-        available: Sequence[ArrayLike] | None = None,
+        self, features: Sequence[ArrayLike], bound: float, *, available: Sequence[ArrayLike] | None = None
     ) -> None:
         masks = checked_available(available)
         self._features = checked_pair_features(features, masks)

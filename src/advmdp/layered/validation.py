@@ -121,10 +121,7 @@ def with_copied_rows(array: Any, action: NDArray[np.intp]) -> Any:
 
 
 def masked_layers(
-    sizes: tuple[int, ...],
-    n_actions: int,
-    masks: Sequence[BoolArray] | None,
-    possible: Sequence[Any] | None = None,
+    sizes: tuple[int, ...], n_actions: int, masks: Sequence[BoolArray] | None, possible: Sequence[Any] | None = None
 ) -> Layers:
     """The shape with its masks; ``possible``, tables ``(S_h, A, S_{h+1})``, says which states can be reached."""
     layers = Layers(sizes, n_actions)

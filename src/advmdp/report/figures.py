@@ -181,10 +181,7 @@ def plot_profile(ax: Axes, frame: pd.DataFrame, styles: Styles | None = None, re
 
 
 def plot_policy(
-    ax: Axes,
-    policy: Sequence[ArrayLike],
-    available: Sequence[ArrayLike] | None = None,
-    scene: Scene | None = None,
+    ax: Axes, policy: Sequence[ArrayLike], available: Sequence[ArrayLike] | None = None, scene: Scene | None = None
 ) -> None:
     """A policy, a list over layers of ``(S_h, A)``, as a heat map: a row per state, a column per action.
 
@@ -317,14 +314,7 @@ def _label_ends(ax: Axes, x: float, heights: list[float], labels: list[str], col
     transform = ax.transAxes.inverted().transform
     wanted = [float(transform(ax.transData.transform((x, height)))[1]) for height in heights]
     for i, position in zip(np.argsort(wanted), spread(sorted(wanted), 0.075), strict=True):
-        ax.annotate(
-            labels[i],
-            (1.02, position),
-            xycoords="axes fraction",
-            color=colours[i],
-            fontsize=8,
-            va="center",
-        )
+        ax.annotate(labels[i], (1.02, position), xycoords="axes fraction", color=colours[i], fontsize=8, va="center")
 
 
 def spread(positions: Sequence[float], gap: float) -> list[float]:

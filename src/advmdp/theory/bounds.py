@@ -889,11 +889,7 @@ def q_reps(
     default it is d, the least that it can be where the features of a layer span d dimensions.
     """
     eta, gamma = constants.q_reps(S, A, H, K, d, d if leverage is None else leverage)
-    terms = (
-        ("EXPLORATION", gamma * H * K),
-        ("REGRET", H * log(S * A / H) / eta),
-        ("VARIANCE", 2.0 * eta * d * H * K),
-    )
+    terms = (("EXPLORATION", gamma * H * K), ("REGRET", H * log(S * A / H) / eta), ("VARIANCE", 2.0 * eta * d * H * K))
     return _linear_losses("q-reps", terms, H * sqrt(d * K), "H sqrt(d K)", f"{NEU} 2021 (NeurIPS)")
 
 

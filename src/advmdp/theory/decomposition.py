@@ -50,13 +50,7 @@ class Decomposition:
     and summed loss estimates are kept there.
     """
 
-    def __init__(
-        self,
-        mdp: LayeredMDP,
-        episodes: int,
-        logged: Sequence[int] | None = None,
-        zeta: float = 0.05,
-    ) -> None:
+    def __init__(self, mdp: LayeredMDP, episodes: int, logged: Sequence[int] | None = None, zeta: float = 0.05) -> None:
         self._mdp = mdp
         self._layers = mdp.layers
         self._zeta = zeta

@@ -33,10 +33,7 @@ _MOVES = np.array([(0, -1), (1, 0), (0, 1), (-1, 0)])
 
 @register_world("frozen-lake")
 def frozen_lake(
-    *,
-    map: str | Sequence[str] = "4x4",
-    horizon: int = 8,
-    slip: Sequence[float] = (1 / 3, 1 / 3, 1 / 3),
+    *, map: str | Sequence[str] = "4x4", horizon: int = 8, slip: Sequence[float] = (1 / 3, 1 / 3, 1 / 3)
 ) -> LinearMixtureMDP:
     """FrozenLake over ``horizon`` steps: the intended move, the one to its left, the one to its right.
 

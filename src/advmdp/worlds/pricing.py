@@ -39,10 +39,7 @@ SEGMENTS: Mapping[str, tuple[float, float]] = {"bargain": (0.9, 0.9), "regular":
 
 @register_world("pricing")
 def pricing(
-    *,
-    prices: Sequence[float] = (0.5, 0.75, 1.0),
-    contacts: int = 6,
-    mix: Sequence[float] = (0.4, 0.4, 0.2),
+    *, prices: Sequence[float] = (0.5, 0.75, 1.0), contacts: int = 6, mix: Sequence[float] = (0.4, 0.4, 0.2)
 ) -> LinearMixtureMDP:
     """A funnel of four stages (visit, look, compare, cart), then bought or gone; actions are offers.
 

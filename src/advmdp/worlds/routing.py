@@ -232,14 +232,7 @@ class Congestion(Reacting):
     """
 
     def __init__(
-        self,
-        mdp: LayeredMDP,
-        episodes: int,
-        *,
-        hours: int = 24,
-        reaction: float = 1.0,
-        memory: int = 50,
-        seed: int = 0,
+        self, mdp: LayeredMDP, episodes: int, *, hours: int = 24, reaction: float = 1.0, memory: int = 50, seed: int = 0
     ) -> None:
         super().__init__(mdp, episodes, memory)
         self._hours = integer(hours, "hours", 1, InvalidSpecError)

@@ -8,17 +8,7 @@ printed one; :func:`refutations` gives those that belong to no check.
 
 from __future__ import annotations
 
-from advmdp.theory.lemmas import (
-    concentration,
-    coverage,
-    geometry,
-    learner,
-    likelihood,
-    potential,
-    runs,
-    sharp,
-    strong,
-)
+from advmdp.theory.lemmas import concentration, coverage, geometry, learner, likelihood, potential, runs, sharp, strong
 from advmdp.theory.lemmas.base import Check, CheckResult, Refutation
 from advmdp.theory.lemmas.printed import refutations
 

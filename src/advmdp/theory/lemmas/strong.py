@@ -286,11 +286,7 @@ class Taken(NamedTuple):
 
 
 def conditional_run(
-    mdp: LayeredMDP,
-    rng: np.random.Generator,
-    episodes: int,
-    centre: LayeredMDP | None = None,
-    other_set: bool = False,
+    mdp: LayeredMDP, rng: np.random.Generator, episodes: int, centre: LayeredMDP | None = None, other_set: bool = False
 ) -> list[Taken]:
     """Steps with falling step sizes over boxes that are not nested: those that were played with, or others.
 
