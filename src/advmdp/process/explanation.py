@@ -68,7 +68,7 @@ class Explanation:
     guard_bound: float | None
 
     def __str__(self) -> str:
-        told = [f"{self.episodes} episodes learned from"]
+        told = [f"{self.episodes} episode{'' if self.episodes == 1 else 's'} learned from"]
         for count, what in ((self.open, "open"), (self.waiting, "waiting for costs"), (self.abandoned, "abandoned")):
             if count:
                 told.append(f"{count} {what}")
