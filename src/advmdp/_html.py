@@ -13,8 +13,8 @@ def facts(caption: str, rows: Iterable[tuple[str, Any]]) -> str:
     return f"<table><caption>{escape(caption)}</caption>{lines}</table>"
 
 
-def shortened(values: Sequence[Any], most: int = 12) -> str:
-    """The values with commas; of many, the first and the last ones."""
-    if len(values) > most:
-        values = [*values[: most // 2], "…", *values[-(most // 2) :]]
+def shortened(values: Sequence[Any]) -> str:
+    """The values with commas; of more than twelve, the first and the last six."""
+    if len(values) > 12:
+        values = [*values[:6], "…", *values[-6:]]
     return ", ".join(str(value) for value in values)

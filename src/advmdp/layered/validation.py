@@ -80,12 +80,12 @@ def _first_wrong(table: Table, wrong: NDArray[np.bool_]) -> tuple[str, float]:
     return _place((*table.place(index[0]), *index[1:]) if isinstance(table, SparseRows) else index), value
 
 
-def checked_available(available: Any, what: str = "available") -> list[BoolArray] | None:
+def checked_available(available: Any) -> list[BoolArray] | None:
     """Masks as private arrays of bool, at least one True per state."""
     if available is None:
         return None
     if not isinstance(available, Iterable):
-        raise InvalidMDPError(f"{what} is {available!r}, should be a list over layers of arrays (S_h, A) of bool")
+        raise InvalidMDPError(f"available is {available!r}, should be a list over layers of arrays (S_h, A) of bool")
     masks: list[BoolArray] = []
     for h, entry in enumerate(available):
         array = np.asarray(entry)
@@ -93,13 +93,13 @@ def checked_available(available: Any, what: str = "available") -> list[BoolArray
             array.dtype == np.bool_ or (array.dtype.kind in "iuf" and np.isin(array, (0, 1)).all())
         ):
             raise InvalidMDPError(
-                f"{what}[{h}] has shape {array.shape} and type {array.dtype}, should be (S_h, A) of True and False"
+                f"available[{h}] has shape {array.shape} and type {array.dtype}, should be (S_h, A) of True and False"
             )
         mask: BoolArray = np.array(array, dtype=np.bool_)
         masks.append(mask)
         if not mask.any(axis=1).all():
             state = int(mask.any(axis=1).argmin())
-            raise InvalidMDPError(f"{what}[{h}], state {state}: no action is available, should be one or more")
+            raise InvalidMDPError(f"available[{h}], state {state}: no action is available, should be one or more")
     return masks
 
 

@@ -828,11 +828,10 @@ def occupancy_ensemble(
 
 @_bound
 def powers_dynamic(
-    S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B: float = 1.0, *, path_length: float = 0.0,
-    told: float | None = None,
-) -> Bound:  # fmt: skip
-    """Order d H^(3/2) sqrt(K) + sqrt(H^3 K (H + P)), full information; the learner is ``told`` a path length, 2 H."""
-    eta = constants.powers_dynamic(A, H, K, 2.0 * H if told is None else told)
+    S: int, A: int, H: int, K: float, d: int, zeta: float = 0.05, B: float = 1.0, *, path_length: float = 0.0
+) -> Bound:
+    """Order d H^(3/2) sqrt(K) + sqrt(H^3 K (H + P)), full information; the learner is told a path length of 2 H."""
+    eta = constants.powers_dynamic(A, H, K, 2.0 * H)
     squares = constants.squared_ranges(H)
     weights = ranged_descent(constants.changing_weights(A, H, K, path_length), eta, K, squares)
     order = d * H**1.5 * sqrt(K) + sqrt(H**3 * K * (H + path_length))
