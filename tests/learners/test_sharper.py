@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -19,6 +20,8 @@ from advmdp.learners.parts.losses import Predicted, over_set
 from advmdp.learners.parts.predictors import GivenPredictions, RidgePredictions, ridge
 from advmdp.learners.parts.steps import Adaptive, ConditionalDescent, KnownDescent, MirrorDescent, mixability_gap
 from advmdp.occupancy import occupancy_measure, random_policy
+from advmdp.solvers import upper_occupancy
+from advmdp.solvers.occupancy_bounds import occupancy_intervals
 from tests.learners.sharp_reference import SharpReference
 from tests.solvers import reference
 from tests.strategies import generators
@@ -492,3 +495,29 @@ def test_where_some_losses_are_seen_less_often_their_probability_is_divided_by()
 def test_probabilities_of_seeing_that_are_none_are_refused(seen):
     with pytest.raises((InvalidSpecError, advmdp.InvalidMDPError), match="seen"):
         make_learner("vlsuob-reps-sharp", WORLD, seen=seen)
+
+
+@pytest.mark.parametrize("feedback", ["bandit", "actions"])
+@pytest.mark.parametrize("options", [{"bounds": "forward"}, {"seen": 0.5}, {"bounds": "forward", "seen": 0.25}])
+def test_estimates_without_predictor_divide_by_the_bounds_and_chances_that_were_asked_for(feedback, options):
+    learner = make_learner("vlsuob-reps-tight", WORLD, 50, geometry="box", feedback=feedback, **options)
+    rng = np.random.default_rng(3)
+    for k in range(3):
+        table = [rng.random((n, 3)) for n in WORLD.layer_sizes[:-1]]
+        policy, sets, gamma = learner.policy, learner.confidence_set, learner.exploration
+        episode = play(WORLD, policy, table, rng, index=k)
+        every = [losses[state] for losses, state in zip(table, np.asarray(episode.states), strict=False)]
+        told = Episode(episode.states, episode.actions, episode.losses, index=k)
+        learner.update(told if feedback == "bandit" else replace(told, action_losses=every))
+        exact = np.concatenate(upper_occupancy(sets, policy))
+        wide = occupancy_intervals(sets, LAYERS.flatten(policy), exact=False)[1]
+        assert (wide >= exact - 1e-12).all()
+        u = np.split(wide if "bounds" in options else exact, np.cumsum(WORLD.layer_sizes)[:-2])
+        for h, estimate in enumerate(learner.loss_estimate):
+            s, a = int(episode.states[h]), int(episode.actions[h])
+            wanted, chance = np.zeros(estimate.shape), options.get("seen", 1.0)
+            if feedback == "actions":
+                wanted[s] = table[h][s] / (chance * u[h][s] + gamma)
+            else:
+                wanted[s, a] = table[h][s, a] / (chance * u[h][s] * policy[h][s, a] + gamma)
+            np.testing.assert_allclose(estimate, wanted, rtol=1e-9)

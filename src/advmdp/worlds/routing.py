@@ -188,14 +188,12 @@ def _hops_to(links: Sequence[Link], end: str) -> dict[str, int]:
     tails: dict[str, list[str]] = {}
     for tail, head in links:
         tails.setdefault(head, []).append(tail)
-    left = {end: 0}
-    frontier = [end]
-    for hops in itertools.count(1):
+    left, frontier, hops = {end: 0}, [end], 0
+    while frontier:
+        hops += 1
         frontier = list(dict.fromkeys(tail for head in frontier for tail in tails.get(head, ()) if tail not in left))
-        if not frontier:
-            return left
         left.update(dict.fromkeys(frontier, hops))
-    raise AssertionError("counting ends only there")
+    return left
 
 
 def _hops(links: Sequence[Link], start: str, end: str, hops: int | None) -> int:
