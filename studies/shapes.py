@@ -17,7 +17,7 @@ from studies.common import Finding, finding, means, tidy
 QUESTION = "On problems of real shape, is the regret useful, and what does an episode cost?"
 ANSWER = "confirmed for portfolio and planner, which are close; partly for vlsuob-reps-tight, harmful on the queue"
 SPECS = ("study-shapes", "study-shapes-strong")
-STRONG, PLANNER = "portfolio", "planner"
+STRONG, PLANNER, SHARP = "portfolio", "planner", "vlsuob-reps-sharp"
 OURS, TABLES, KNOWN = "vlsuob-reps-tight", "uob-reps", "o-reps-bandit"
 
 
@@ -54,14 +54,14 @@ def saved(table: pd.DataFrame, world: str, learner: str, value: str = "regret") 
 def findings(table: pd.DataFrame) -> list[Finding]:
     """What is saved, on average and world by world; against planning, tables and a known transition; the cost."""
     worlds = list(dict.fromkeys(table["world"]))
-    names = (STRONG, PLANNER, OURS, TABLES, KNOWN)
+    names = (STRONG, PLANNER, SHARP, OURS, TABLES, KNOWN)
     gained = {name: pd.DataFrame({world: saved(table, world, name) for world in worlds}) for name in names}
     found = []
-    for name in (STRONG, OURS):
+    for name in (STRONG, SHARP, OURS):
         sentence = f"share of uniform play's regret that {name} saves, mean of the worlds"
         title = "saved, mean" if name == STRONG else f"saved by {name}, mean"
         found.append(finding(title, sentence, gained[name].mean(axis=1), quick=True))
-    for name in (STRONG, PLANNER, OURS):
+    for name in (STRONG, PLANNER, SHARP, OURS):
         for world in worlds:
             sentence = f"share of uniform play's regret that {name} saves, {world}"
             found.append(finding(f"saved by {name}, {world}", sentence, gained[name][world]))
@@ -70,7 +70,7 @@ def findings(table: pd.DataFrame) -> list[Finding]:
             sentence = f"the same for {name} in the last tenth of the episodes, {world}"
             found.append(finding(f"saved late by {name}, {world}", sentence, saved(table, world, name, "late_regret")))
     # Runs of one length are compared seed by seed.
-    for name, other in ((STRONG, PLANNER), (STRONG, KNOWN), (OURS, TABLES)):
+    for name, other in ((STRONG, PLANNER), (STRONG, KNOWN), (SHARP, KNOWN), (OURS, TABLES)):
         difference = (gained[name] - gained[other]).dropna()
         sentence = f"share saved by {name} minus that by {other}, mean of the worlds"
         found.append(finding(f"{name} minus {other}, mean", sentence, difference.mean(axis=1), quick=other == TABLES))
@@ -84,13 +84,16 @@ def results(table: pd.DataFrame) -> pd.DataFrame:
     """Loss per episode of every learner by world, that of the best fixed policy on the losses that ours met first."""
     rows = []
     for world in dict.fromkeys(table["world"]):
-        for first, names in ((STRONG, (STRONG, PLANNER, KNOWN, "uniform")), (OURS, (OURS, TABLES, KNOWN, "uniform"))):
+        for first, names in (
+            (STRONG, (STRONG, PLANNER, SHARP, KNOWN, "uniform")),
+            (OURS, (OURS, TABLES, KNOWN, "uniform")),
+        ):
             runs = runs_of(table, world, first)
             own = runs[runs["learner"] == first]
             best = (own["cumulative_loss"] - own["regret"]).mean() / own["episode"].iloc[0]
             mean = runs.groupby("learner")["cumulative_loss"].mean() / own["episode"].iloc[0]
             losses = {f"`{name}`": number(mean[name]) if name in names else "" for name in (
-                STRONG, PLANNER, OURS, TABLES, KNOWN, "uniform"
+                STRONG, PLANNER, SHARP, OURS, TABLES, KNOWN, "uniform"
             )}  # fmt: skip
             episodes = f"{own['episode'].iloc[0]:,}"
             rows.append({"loss per episode": f"`{world}`", "K": episodes, "best fixed": number(best)} | losses)
@@ -102,7 +105,9 @@ def draw(table: pd.DataFrame) -> Figure:
     figure = Figure(figsize=(6.4, 6.0), layout="constrained")
     gain, cost = figure.subplots(2, 1, sharex=True)
     worlds = list(dict.fromkeys(table["world"]))
-    for place, (colour, learner) in enumerate(zip(COLOURS, (STRONG, PLANNER, OURS, TABLES, KNOWN), strict=False)):
+    for place, (colour, learner) in enumerate(
+        zip(COLOURS, (STRONG, PLANNER, SHARP, OURS, TABLES, KNOWN), strict=False)
+    ):
         label = f"{learner} (told the transition)" if learner == KNOWN else learner
         share = pd.concat(
             [saved(table, world, learner).rename("share").to_frame().assign(world=world) for world in worlds]
@@ -121,11 +126,11 @@ def draw(table: pd.DataFrame) -> Figure:
 
 
 def _bars(ax: Axes, points: pd.DataFrame, number: int, colour: str, label: str) -> None:
-    places = np.arange(len(points)) + 0.16 * (number - 2)
+    places = np.arange(len(points)) + 0.14 * (number - 2.5)
     ax.bar(
         places,
         points["mean"],
-        width=0.15,
+        width=0.13,
         yerr=points["half_width"],
         color=colour,
         label=label,
