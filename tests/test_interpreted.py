@@ -34,7 +34,7 @@ from advmdp.solvers import (
     repeated,
     upper_occupancy,
 )
-from advmdp.solvers.ellipsoid.certify import certify
+from advmdp.solvers.interior_point import Step, certify
 from advmdp.solvers.occupancy_bounds import occupancy_intervals
 from advmdp.solvers.step import SPACES
 from advmdp.solvers.tsallis import TsallisStep
@@ -148,13 +148,13 @@ def certificates() -> dict[str, np.ndarray]:
         mirror_descent_step(confidence_set, None, one, 1.0, log_q=[np.zeros((1, 1)), np.full((2, 1), np.log(0.5))])
         (space,) = SPACES.spaces.values()
         rows = ellipsoid.Rows(*confidence_set.reduced[:4])
-        x, problem = space.point, (np.array([0.0, np.log(0.5), np.log(0.5)]), np.zeros(3))
+        x, step = space.point, Step(np.array([0.0, np.log(0.5), np.log(0.5)]), np.zeros(3))
         residuals = []
         for share in (0.9, 1.1):
             # From where theta is the centre of the reduced form to the boundary that is nearest, and beyond.
             way = 1.0 if name == "sphere" else -rows.E0.min() / rows.E[rows.E0.argmin()]
             x.xi[:] = share * way * x.q[: len(x.xi)]
-            residuals.append(certify(space.layout, rows, *problem, x, space.memory)[2])
+            residuals.append(certify(space.layout, rows, step, x, space.memory, space.own)[2])
         found[name] = np.array(residuals)
     return found
 

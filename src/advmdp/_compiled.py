@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from functools import cache
+from functools import cache, singledispatch
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -13,6 +13,7 @@ from numba.core import event, typed_passes, untyped_passes
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder, Flags
 from numba.core.compiler_machinery import PassManager
+from numba.extending import overload
 
 from advmdp._interpreted import INTERPRETED, without_overlap
 from advmdp._log import say
@@ -84,6 +85,31 @@ def sum_kernel(function: F) -> F:
     if INTERPRETED:
         return without_overlap(function)
     return cast(F, numba.njit(function, fastmath={"reassoc", "contract"}, **_INNER))
+
+
+def chosen_kernel(function: F) -> F:
+    """An inner kernel that has one body per type of its first argument, a NamedTuple; see :func:`body_of`.
+
+    Only the body that is called is compiled, and callers are cached as usual, which they are not where functions are
+    arguments.
+    """
+    chosen: Any = singledispatch(function)
+    options: Any = _INNER
+
+    @overload(chosen, jit_options=options, strict=False)
+    def choose(*arguments: Any) -> Any:
+        return chosen.dispatch(arguments[0].instance_class).py_func
+
+    return cast(F, chosen)
+
+
+def body_of(chosen: Any, kind: type) -> Callable[[F], F]:
+    """Make of a function the :func:`inner_kernel` that a :func:`chosen_kernel` is for this kind."""
+
+    def register(function: F) -> F:
+        return cast(F, chosen.register(kind, inner_kernel(function)))
+
+    return register
 
 
 class _NoEnvironment:

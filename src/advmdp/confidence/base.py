@@ -116,6 +116,10 @@ class ConfidenceSet(ABC):
     def empty_pairs(self) -> NDArray[np.intp]:
         """Rows (layer, state, action) of reachable pairs whose row set is empty; shape (count, 3)."""
 
+    def empty_out_of_sight(self) -> bool:
+        """Whether a pair is empty by its probability of a state that is not reachable, which solvers leave out."""
+        return False
+
     def enlarged_if_empty(self) -> tuple[Self, float]:
         """Itself and 1; where a row set is empty, the set with a radius so much larger that none is, and the factor."""
         multiple = self.smallest_radius_multiple()

@@ -111,6 +111,10 @@ class BoxSet(ConfidenceSet):
             ]
         )
 
+    def empty_out_of_sight(self) -> bool:
+        # By an interval below zero.
+        return self.kept_states is not None and len(self.empty_pairs()) > 0
+
     def smallest_radius_multiple(self) -> float:
         worst = 0.0
         for h in range(self.horizon - 1):

@@ -7,11 +7,13 @@ y = E0 + E chi, by Newton's method with slacks that may start infeasible.
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
 from advmdp._compiled import inner_kernel, kernel
-from advmdp.solvers.layout import Layout, copy_into, fill, view1, view2, view3
+from advmdp.solvers.layout import Layout, PerFree, copy_into, fill, layer, view1, view2
 
 Floats = NDArray[np.float64]
 
@@ -25,28 +27,31 @@ LARGEST_SHARE = 0.95
 LIMIT = 40
 
 
+class Points(NamedTuple):
+    """Points of all blocks."""
+
+    centre: PerFree  # where to centre from, and then the centres
+    last: PerFree  # where a step ended
+    before: PerFree  # what that step had been given
+    chi: PerFree  # where to start
+
+
 @kernel
-def place_points(
-    layout: Layout, E0: Floats, E: Floats, comfort: float, last: Floats, before: Floats, centre: Floats, chi: Floats,
-    work: Floats, scratch: Floats,
-) -> float:  # fmt: skip
-    """Where to start: the points ``centre`` of all blocks, first centred where that is needed, moved towards ``last``,
-    the points where a step ended that had been given ``before``.  The share of the way is returned.
+def place_points(layout: Layout, rows: Any, comfort: float, points: Points, work: Floats, scratch: Floats) -> float:
+    """Where to start over the ``rows`` of ellipsoids: the centres, found where that is needed, moved towards ``last``.
+    The share of the way is returned.
 
     A point needs centring that has a slack below ``comfort / rows``.  ``work`` has rows of blocks; ``scratch`` needs
     3 rows + k (k + 3) entries of the largest layer.
     """
-    centre_blocks(layout, E0, E, comfort, centre, work, scratch)
-    share = warm_share(centre, before, last)
-    copy_into(chi, centre)
     for h in range(layout.states.shape[0]):
-        n_rows = layout.rows[h]
-        k = layout.free[h]
-        N = layout.blocks[h]
-        move_towards(
-            view2(E0, layout.row_at[h], n_rows, N), view3(E, layout.row_slope_at[h], n_rows, k, N), share,
-            view2(last, layout.free_at[h], k, N), view2(chi, layout.free_at[h], k, N), work,
-        )  # fmt: skip
+        rows_h, points_h = layer(layout, h, (rows, points))
+        centre_layer(rows_h.E0, rows_h.E, comfort, points_h.centre, work, scratch)
+    share = warm_share(points.centre, points.before, points.last)
+    copy_into(points.chi, points.centre)
+    for h in range(layout.states.shape[0]):
+        rows_h, points_h = layer(layout, h, (rows, points))
+        move_towards(rows_h.E0, rows_h.E, share, points_h.last, points_h.chi, work)
     return share
 
 
@@ -63,25 +68,15 @@ def warm_share(centre: Floats, before: Floats, last: Floats) -> float:
 
 
 @inner_kernel
-def centre_blocks(
-    layout: Layout, E0: Floats, E: Floats, comfort: float, chi: Floats, work: Floats, scratch: Floats
-) -> None:
-    """Centre, in place, the points chi of all blocks that have a slack below ``comfort / rows``, as far as possible."""
-    for h in range(layout.states.shape[0]):
-        n_rows = layout.rows[h]
-        k = layout.free[h]
-        N = layout.blocks[h]
-        if k == 0:
-            continue
-        rows0 = view2(E0, layout.row_at[h], n_rows, N)
-        rows = view3(E, layout.row_slope_at[h], n_rows, k, N)
-        points = view2(chi, layout.free_at[h], k, N)
-        lowest = work[0]
-        size = work[1]
-        tightest(rows0, rows, points, lowest, size, work[2])
-        for b in range(N):
-            if lowest[b] < comfort / n_rows or size[b] > 0.81:
-                centre_block(rows0[:, b], rows[:, :, b], points[:, b], n_rows, k, scratch)
+def centre_layer(E0: Floats, E: Floats, comfort: float, points: Floats, work: Floats, scratch: Floats) -> None:
+    """Centre, in place, the points of a layer that have a slack below ``comfort / rows``, as far as possible."""
+    n_rows, k, N = E.shape
+    lowest = work[0]
+    size = work[1]
+    tightest(E0, E, points, lowest, size, work[2])
+    for b in range(N if k > 0 else 0):
+        if lowest[b] < comfort / n_rows or size[b] > 0.81:
+            centre_block(E0[:, b], E[:, :, b], points[:, b], n_rows, k, scratch)
 
 
 @inner_kernel

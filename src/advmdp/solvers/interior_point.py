@@ -1,18 +1,40 @@
-"""What the interior-point iterations over ellipsoids and boxes share: where they aim, how far they step, when to look.
+"""The primal-dual interior point of the mirror step, over ellipsoids and boxes of probabilities.
 
-Both follow the central path, on which every complementarity product of a block is mu times its occupancy, with
-Mehrotra's predictor and corrector; the families differ in the Newton system and its elimination.
+Per block, in units of the block's weight w_b: occupancy q, slacks y with multipliers lam, and what else a kind of set
+needs.  Stationarity and flow are linear but for log q; on the central path every complementarity product of a block is
+mu times its occupancy, which makes the method indifferent to the size of q_b.  Weights appear in the Schur complement
+only, which is block tridiagonal in the prices V.  Steps are Mehrotra's predictor and corrector.
+
+The kernels at the top are what a kind of set answers for the blocks of one layer: bodies are chosen by the type of
+``rows``, and only those of the kind that is used are compiled.  They look at what :func:`layer` has of each record.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from advmdp._compiled import inner_kernel
-from advmdp.solvers.layout import copy_into
+from advmdp._compiled import chosen_kernel, inner_kernel, kernel
+from advmdp.solvers import tridiagonal
+from advmdp.solvers.certificate import certify_rolled, set_scale, start_prices
+from advmdp.solvers.layout import (
+    BufferSizes,
+    Diagonals,
+    Layout,
+    OffDiagonals,
+    PerBlock,
+    PerNext,
+    PerRow,
+    PerState,
+    allocate,
+    copy_into,
+    fill,
+    layer,
+    view1,
+    view2,
+)
 
 Floats = NDArray[np.float64]
 
@@ -29,16 +51,361 @@ SHORT = 0.2
 PLAIN = 0.3
 
 
-@inner_kernel
-def worth_certifying(weighted: float, flow: float, limit: float) -> bool:
-    """The weighted complementarity bounds the gap from above, by a factor that the families know; flow is repaired."""
-    return weighted < limit and flow < 1e-6
+class Step(NamedTuple):
+    """The objective: minimise sum of q cost + q log(q / prior)."""
+
+    log_prior: PerBlock
+    cost: PerBlock
+
+
+class Memory(NamedTuple):
+    """What the iteration writes to besides the iterate, whatever the kind of set; allocated once per shape."""
+
+    log_weight: PerBlock
+    weight: PerBlock
+    root_weight: PerBlock
+    state_scale: PerState  # 1 / sqrt of the starting mass, scales the Schur complement
+    reach: PerNext  # kernels mixed with all that the sets allow
+    q_residual: PerBlock
+    flow_residual: PerState
+    inverse: PerRow  # 1 / y
+    ratio: PerRow  # lam / y
+    ready: PerRow  # q / y
+    term: PerRow  # dlam = term - ratio dy
+    second: PerRow  # dlam dy
+    curved: PerBlock  # the same of a cone
+    corner: PerBlock  # the root of dq / dV(s), V of other states fixed
+    goal: PerBlock  # dq at dV = 0
+    diag: Diagonals
+    off: OffDiagonals
+    stacked: Floats  # scratch: m rows, of all blocks of a layer
+    work: Floats  # scratch: rows of blocks of the widest layer
+    fastest: Floats  # scratch: one row
+    products: Floats  # one entry: the number of complementarity products
+    kernels: PerNext
+    bound: PerBlock  # a lower bound of P.V over the set
+    log_q: PerBlock
+    q: PerBlock
+    kept_log_q: PerBlock  # the answer of the best certificate so far, if that was not good enough
+    kept_q: PerBlock
+    kept_kernels: PerNext
+    mass: PerState
+    entry_rounding: PerNext  # how well an entry of P is known
+    blur: PerState  # how well the logarithm of the mass is known
+
+
+def make_memory(layout: Layout, sizes: BufferSizes) -> Memory:
+    """Working memory for problems of this layout."""
+    widest = int(layout.blocks.max())
+    stacked = np.zeros(int((layout.blocks * layout.cones * layout.nexts).max()))
+    work, fastest, products = np.zeros((8, widest)), np.zeros(widest), np.zeros(1)
+    return allocate(Memory, sizes, stacked=stacked, work=work, fastest=fastest, products=products)
+
+
+# --------------------------------------------------------------------------------------------------------
+# What a kind of set answers.  ``own`` is working memory of its own.
+
+
+@chosen_kernel
+def reach_layer(rows: Any, layout: Layout, h: int, memory: Any, own: Any) -> None:
+    """``kernels`` to start from, what they ``reach`` if mixed with all that the sets allow, and ``entry_rounding``."""
+    raise NotImplementedError
+
+
+@chosen_kernel
+def start_layer(rows: Any, layout: Layout, h: int, mu: float, x: Any, memory: Any, own: Any) -> float:
+    """The first iterate around these kernels, with products ``mu``; how many of them there are.  Prices and q = 1 are
+    set.  A slack that is missing (a point outside its set, or on the edge) is given a floor, and made good on the way.
+    """
+    raise NotImplementedError
+
+
+@chosen_kernel
+def residual_layer(rows: Any, layout: Layout, h: int, x: Any, memory: Any, own: Any) -> None:
+    """Residuals of stationarity and of rows, and what arrives in the next states taken off ``flow_residual``.
+
+    ``q_residual`` has the part of q, its state's price included.  Complementarity beyond slacks times multipliers is
+    added to ``work[0]``; ``work[1]`` receives the largest residual of stationarity of a block.
+    """
+    raise NotImplementedError
+
+
+@chosen_kernel
+def eliminate_layer(rows: Any, layout: Layout, h: int, careful: bool, x: Any, memory: Any, own: Any) -> None:
+    """Factor the blocks: ``corner``, and m rows ``stacked`` whose last N entries couple the next states to q, and
+    whose Gram matrix is the part of the Schur complement in their prices, but for what is added to that here."""
+    raise NotImplementedError
+
+
+@chosen_kernel
+def aim_layer(
+    rows: Any, layout: Layout, h: int, x: Any, target: float, corrected: bool, d: Any, memory: Any, own: Any
+) -> None:
+    """The blocks' own answer at dV = 0: ``goal``, and what arrives in the next states taken off ``d.V``.
+
+    ``corrected`` adds the second-order terms of the direction that ``d`` holds (the predictor).
+    """
+    raise NotImplementedError
+
+
+@chosen_kernel
+def move_layer(rows: Any, layout: Layout, h: int, x: Any, d: Any, memory: Any, own: Any) -> float:
+    """Moves of the blocks but for ``d.lam``, from those of the prices; the longest step that cones allow."""
+    raise NotImplementedError
+
+
+@chosen_kernel
+def answer_layer(rows: Any, layout: Layout, h: int, x: Any, memory: Any, own: Any) -> bool:
+    """``kernels`` of the iterate, and row ``bound`` from its multipliers; whether the kernels are in their sets."""
+    raise NotImplementedError
+
+
+# --------------------------------------------------------------------------------------------------------
+# The iteration
+
+
+@kernel
+def iterate(
+    layout: Layout, rows: Any, step: Step, mu: float, per_spread: float, tolerance: float, promising: float,
+    largest_residual: float, limit: int, careful: bool, x: Any, d: Any, memory: Memory, own: Any,
+) -> tuple[float, float, float, int]:  # fmt: skip
+    """(value, gap, residual, iterations) of the certificate that meets the tolerance, or else of the one with the
+    smallest gap; ``memory`` then holds its answer.
+
+    Certificates are tried where the weighted complementarity, which bounds the gap from above by a factor that the
+    kinds of set know, is ``promising``; what is left of flow, they repair.
+    """
+    mu = start(layout, rows, step, mu, per_spread, careful, x, memory, own)
+    best = np.nan, np.inf, np.inf
+    good = False
+    stuck = False
+    length = 1.0
+    for iteration in range(limit + 1):
+        mu, weighted, flow, dual = residuals(layout, rows, step, x, memory, own)
+        last = stuck or iteration == limit or not mu >= 0.0
+        if last or (weighted < promising and flow < 1e-6):
+            found = certify(layout, rows, step, x, memory, own)
+            good = abs(found[1]) <= tolerance and found[2] <= largest_residual
+            if good or (found[2] < np.inf and abs(found[1]) < abs(best[1])):
+                best = found
+                if not good:
+                    keep(memory)
+            if good or last:
+                break
+        assemble(layout, rows, careful, x, memory, own)
+        plain = careful and length < SHORT
+        target = PLAIN * mu
+        if not plain:
+            longest = direction(layout, rows, x, 0.0, False, d, memory, own)
+            after = after_predictor(mu, min(1.0, longest), second_order(layout, x, memory))
+            target = corrected_target(mu, dual, after)
+        longest = direction(layout, rows, x, target, not plain, d, memory, own)
+        stuck = not np.isfinite(d.V[0])
+        if not stuck:
+            length = step_along(longest, target / mu, x.q, d.q)
+            advance(x, d, length)
+    if not good and best[1] < np.inf:
+        recall(memory)
+    return best[0], best[1], best[2], iteration
 
 
 @inner_kernel
-def closer(found: tuple[float, float, float], best: tuple[float, float, float]) -> bool:
-    """Is this certificate (value, gap, residual) the better one to report?  None is whose kernels are outside."""
-    return found[2] < np.inf and abs(found[1]) < abs(best[1])
+def start(
+    layout: Layout, rows: Any, step: Step, mu: float, per_spread: float, careful: bool, x: Any, memory: Memory,
+    own: Any,
+) -> float:  # fmt: skip
+    """Set the first iterate and return its mu.  ``careful``: with masses that satisfy the flow equations."""
+    H = layout.states.shape[0]
+    for h in range(H):
+        reach_layer(rows, layout, h, memory, own)
+    spread = start_prices(
+        layout, memory.kernels, memory.reach, step.log_prior, step.cost, careful, memory.work, memory.log_q,
+        memory.mass, x.V, memory.log_weight,
+    )  # fmt: skip
+    set_scale(layout, memory.mass, memory.state_scale)
+    mu = max(mu, per_spread * spread)
+    for b in range(x.q.shape[0]):
+        memory.weight[b] = np.exp(memory.log_weight[b])
+        memory.root_weight[b] = np.exp(0.5 * memory.log_weight[b])
+        x.q[b] = 1.0
+    count = 0.0
+    for h in range(H):
+        count += start_layer(rows, layout, h, mu, x, memory, own)
+    memory.products[0] = max(count, 1.0)
+    return mu
+
+
+@inner_kernel
+def residuals(
+    layout: Layout, rows: Any, step: Step, x: Any, memory: Memory, own: Any
+) -> tuple[float, float, float, float]:
+    """Fill the residuals of stationarity, rows and flow; return (mean complementarity, sum of weighted
+    complementarity, largest flow residual, largest residual of stationarity)."""
+    total = 0.0
+    weighted = 0.0
+    dual = 0.0
+    flow = memory.flow_residual
+    fill(flow, 0.0)
+    flow[0] = -memory.state_scale[0]
+    gap = memory.work[0]
+    off = memory.work[1]
+    for h in range(layout.states.shape[0]):
+        at = layout.block_at[h]
+        x_h, memory_h = layer(layout, h, (x, memory))
+        q = x_h.q
+        residual = memory_h.q_residual
+        for b in range(q.shape[0]):
+            residual[b] = memory_h.log_weight[b] + np.log(q[b]) - step.log_prior[at + b] + step.cost[at + b]
+        add_price(layout.states[h], -1.0, x_h.V, residual)
+        leave(layout.states[h], memory_h.root_weight, memory_h.state_scale, q, memory_h.flow_residual)
+        slack_products(x_h.y, x_h.lam, gap)
+        residual_layer(rows, layout, h, x, memory, own)
+        for b in range(q.shape[0]):
+            total += gap[b] / q[b]
+            weighted += memory_h.weight[b] * gap[b]
+            dual = max(dual, off[b])
+    worst = 0.0
+    for i in range(flow.shape[0] - 1):
+        worst = max(worst, abs(flow[i]) / memory.state_scale[i])
+    return total / memory.products[0], weighted, worst, dual
+
+
+@inner_kernel
+def assemble(layout: Layout, rows: Any, careful: bool, x: Any, memory: Memory, own: Any) -> int:
+    """Eliminate every block, and form and factor the Schur complement in the prices."""
+    fill(memory.diag, 0.0)
+    fill(memory.off, 0.0)
+    scaled = memory.fastest
+    for h in range(layout.states.shape[0]):
+        n = layout.states[h]
+        m = layout.nexts[h]
+        N = layout.blocks[h]
+        depth = layout.cones[h] * N
+        x_h, memory_h = layer(layout, h, (x, memory))
+        there = view2(memory.diag, layout.diag_at[h + 1], m, m)
+        invert_slacks(x_h.q, x_h.y, x_h.lam, memory_h.inverse, memory_h.ratio, memory_h.ready)
+        eliminate_layer(rows, layout, h, careful, x, memory, own)
+        for start_at in range(0, N, n):
+            for s in range(n):
+                b = start_at + s
+                scaled[b] = memory_h.root_weight[b] * memory_h.state_scale[s] * memory_h.corner[b]
+                memory_h.diag[s, s] += scaled[b] * scaled[b]
+        for t in range(m):
+            last = view1(memory.stacked, (t + 1) * depth - N, N)
+            for start_at in range(0, N, n):
+                for s in range(n):
+                    memory_h.off[s, t] -= scaled[start_at + s] * last[start_at + s]
+        tridiagonal.add_gram(there, view2(memory.stacked, 0, m, depth), depth, 1.0)
+    return tridiagonal.factor(layout.states, memory.diag, layout.diag_at, memory.off, layout.off_at, memory.stacked)
+
+
+@inner_kernel
+def direction(
+    layout: Layout, rows: Any, x: Any, target: float, corrected: bool, d: Any, memory: Memory, own: Any
+) -> float:
+    """The Newton direction towards complementarity ``target``, after :func:`assemble`.
+
+    ``corrected`` adds the second-order terms of the direction that ``d`` holds on entry (the predictor).  Returned is
+    the largest common step along it that keeps occupancies, slacks, multipliers and cone points inside.
+    """
+    H = layout.states.shape[0]
+    copy_into(d.V, memory.flow_residual)
+    aim_multipliers(target, corrected, x.lam, memory.inverse, memory.ready, memory.second, memory.term)
+    for h in range(H):
+        d_h, memory_h = layer(layout, h, (d, memory))
+        aim_layer(rows, layout, h, x, target, corrected, d, memory, own)
+        leave(layout.states[h], memory_h.root_weight, memory_h.state_scale, memory_h.goal, d_h.V)
+    tridiagonal.solve(layout.states, memory.diag, layout.diag_at, memory.off, layout.off_at, layout.state_at, d.V)
+    for i in range(d.V.shape[0]):
+        d.V[i] *= -memory.state_scale[i]
+    d.V[d.V.shape[0] - 1] = 0.0
+    longest = np.inf
+    largest = 0.0
+    for h in range(H):
+        x_h, d_h, memory_h = layer(layout, h, (x, d, memory))
+        longest = min(longest, move_layer(rows, layout, h, x, d, memory, own))
+        fastest = view1(memory.fastest, 0, layout.blocks[h])
+        for b in range(fastest.shape[0]):
+            fastest[b] = -d_h.q[b] / x_h.q[b]
+        move_multipliers(
+            memory_h.term, memory_h.ratio, memory_h.inverse, x_h.lam, d_h.y, d_h.lam, memory_h.second, fastest
+        )
+        largest = max(largest, largest_of(fastest))
+    return min(longest, 1.0 / largest if largest > 0.0 else np.inf)
+
+
+@inner_kernel
+def second_order(layout: Layout, x: Any, memory: Memory) -> float:
+    """The mean product of the moves of a slack and its multiplier, relative to the occupancies of x."""
+    total = memory.fastest
+    mean = 0.0
+    for h in range(layout.states.shape[0]):
+        at = layout.block_at[h]
+        (memory_h,) = layer(layout, h, (memory,))
+        copy_into(view1(total, 0, layout.blocks[h]), memory_h.curved)
+        add_products(memory_h.second, total)
+        for b in range(layout.blocks[h]):
+            mean += total[b] / x.q[at + b]
+    return float(mean / memory.products[0])
+
+
+@inner_kernel
+def certify(layout: Layout, rows: Any, step: Step, x: Any, memory: Memory, own: Any) -> tuple[float, float, float]:
+    """Repair the iterate into a flow-feasible (q, P) and return its (value, gap, residual).
+
+    The policy and the kernels of the iterate are rolled forward and compared with the iterate's prices.  The residual
+    is infinite where kernels are not in their sets.
+    """
+    inside = True
+    for h in range(layout.states.shape[0]):
+        good = answer_layer(rows, layout, h, x, memory, own)
+        inside = inside and good
+    for b in range(x.q.shape[0]):
+        memory.log_q[b] = memory.log_weight[b] + np.log(x.q[b])
+    value, gap, residual = certify_rolled(
+        layout, step.log_prior, step.cost, x.V, memory.bound, False, memory.kernels, memory.entry_rounding,
+        memory.work, memory.log_q, memory.q, memory.mass, memory.blur,
+    )  # fmt: skip
+    return value, gap, residual if inside else np.inf
+
+
+# --------------------------------------------------------------------------------------------------------
+# Its parts
+
+
+@inner_kernel
+def add_price(n: int, sign: float, V: Floats, out: Floats) -> None:
+    """``out_b += sign V(s)`` for the blocks of a layer with n states."""
+    for start_at in range(0, out.shape[0], n):
+        for s in range(n):
+            out[start_at + s] += sign * V[s]
+
+
+@inner_kernel
+def leave(n: int, root_weight: Floats, scale: Floats, amount: Floats, out: Floats) -> None:
+    """``out_s += scale_s sum_a w amount``: what leaves the n states of a layer, scaled."""
+    for start_at in range(0, amount.shape[0], n):
+        for s in range(n):
+            root = root_weight[start_at + s]
+            out[s] += root * scale[s] * (root * amount[start_at + s])
+
+
+@inner_kernel
+def arriving(root_weight: Floats, scale: float, amount: Floats) -> float:
+    """``scale sum_b w amount``, of what the blocks of a layer send to one next state; ``amount`` is destroyed."""
+    for b in range(root_weight.shape[0]):
+        amount[b] = root_weight[b] * scale * amount[b]
+    return tridiagonal.dot(root_weight, amount)
+
+
+@inner_kernel
+def slack_products(y: Floats, lam: Floats, out: Floats) -> None:
+    """``out_b``: the sum of the products of the slacks (rows, N) of block b and their multipliers."""
+    n_rows, N = y.shape
+    fill(out, 0.0)
+    for i in range(n_rows):
+        for b in range(N):
+            out[b] += lam[i, b] * y[i, b]
 
 
 @inner_kernel

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from functools import cache
+from typing import Annotated, Any, NamedTuple, TypeVar, get_type_hints
 
 import numpy as np
 from numba.core import types
@@ -15,6 +16,7 @@ from advmdp._compiled import inner_kernel
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+Record = TypeVar("Record")
 
 
 class Layout(NamedTuple):
@@ -22,20 +24,23 @@ class Layout(NamedTuple):
 
     states: Integers  # n, states of the layer
     nexts: Integers  # m, states of the next layer
+    around: Integers  # n + m
     blocks: Integers  # N = n * A
     rows: Integers  # inequality rows per block
     free: Integers  # k, free coordinates per block
-    block_at: Integers  # offset into buffers with one entry per block
-    next_at: Integers  # ... m per block
-    row_at: Integers  # ... rows per block
-    free_at: Integers  # ... k per block
-    cone_at: Integers  # ... k + 1 per block
-    triangle_at: Integers  # ... (k + 1)(k + 2) / 2 per block
-    slope_at: Integers  # ... m * k per block (G)
-    row_slope_at: Integers  # ... rows * k per block (E)
-    state_at: Integers  # ... one per state; one more entry for the terminal state
-    diag_at: Integers  # ... n * n per layer
-    off_at: Integers  # ... n * m per layer
+    cones: Integers  # k + 1
+    triangles: Integers  # (k + 1)(k + 2) / 2
+    block_at: Integers  # offsets into buffers of each kind of EXTENTS
+    next_at: Integers
+    row_at: Integers
+    free_at: Integers
+    cone_at: Integers
+    triangle_at: Integers
+    slope_at: Integers
+    row_slope_at: Integers
+    state_at: Integers  # one more entry, for the terminal state
+    diag_at: Integers  # one more, the end
+    off_at: Integers
 
 
 class BufferSizes(NamedTuple):
@@ -54,6 +59,28 @@ class BufferSizes(NamedTuple):
     off: int
 
 
+#: What a layer has of a buffer of each kind: an array of these sizes.  Of states, its own and then the next ones.
+EXTENTS = {
+    "block": ("blocks",), "next": ("nexts", "blocks"), "row": ("rows", "blocks"), "free": ("free", "blocks"),
+    "cone": ("cones", "blocks"), "triangle": ("triangles", "blocks"), "slope": ("nexts", "free", "blocks"),
+    "row_slope": ("rows", "free", "blocks"), "state": ("around",), "diag": ("states", "states"),
+    "off": ("states", "nexts"),
+}  # fmt: skip
+
+# Types of the buffers in a record; a plain ``Floats`` in one is scratch, the same for all layers.
+PerBlock = Annotated[Floats, "block"]
+PerNext = Annotated[Floats, "next"]
+PerRow = Annotated[Floats, "row"]
+PerFree = Annotated[Floats, "free"]
+PerCone = Annotated[Floats, "cone"]
+PerTriangle = Annotated[Floats, "triangle"]
+PerSlope = Annotated[Floats, "slope"]
+PerRowSlope = Annotated[Floats, "row_slope"]
+PerState = Annotated[Floats, "state"]
+Diagonals = Annotated[Floats, "diag"]
+OffDiagonals = Annotated[Floats, "off"]
+
+
 def make_layout(
     layer_sizes: tuple[int, ...], n_actions: int, rows: list[int], free: list[int]
 ) -> tuple[Layout, BufferSizes]:
@@ -64,19 +91,32 @@ def make_layout(
     """
     n = np.array(layer_sizes[:-1], dtype=np.int64)
     m = np.array([*layer_sizes[1:-1], 0], dtype=np.int64)
-    N = n * n_actions
     r = np.array(rows, dtype=np.int64)
     k = np.array(free, dtype=np.int64)
-    lengths = [
-        N, m * N, r * N, k * N, (k + 1) * N, (k + 1) * (k + 2) // 2 * N, m * k * N, r * k * N,
-        n, n * n, n * m,
-    ]  # fmt: skip
-    ends = [np.concatenate([[0], np.cumsum(length)]).astype(np.int64) for length in lengths]
-    offsets = [end[:-1].copy() for end in ends]
-    offsets[8] = ends[8]
-    totals = [int(end[-1]) for end in ends]
-    totals[8] += 1  # the terminal state
-    return Layout(n, m, N, r, k, *offsets), BufferSizes(*totals)
+    counts = {
+        "states": n, "nexts": m, "around": n + m, "blocks": n * n_actions, "rows": r, "free": k, "cones": k + 1,
+        "triangles": (k + 1) * (k + 2) // 2,
+    }  # fmt: skip
+    lengths = {kind: np.prod([counts[name] for name in names], axis=0) for kind, names in EXTENTS.items()}
+    lengths["state"] = n
+    ends = {kind: np.concatenate([[0], np.cumsum(length)]).astype(np.int64) for kind, length in lengths.items()}
+    offsets = {f"{kind}_at": end if kind in ("state", "diag") else end[:-1].copy() for kind, end in ends.items()}
+    totals = {kind: int(end[-1]) for kind, end in ends.items()}
+    totals["state"] += 1  # the terminal state
+    return Layout(**counts, **offsets), BufferSizes(**totals)
+
+
+@cache
+def kinds_of(record: object) -> dict[str, str | None]:
+    """The kind of each buffer of a record (a NamedTuple), None for scratch."""
+    hints = get_type_hints(record, include_extras=True)
+    return {name: getattr(hint, "__metadata__", (None,))[0] for name, hint in hints.items()}
+
+
+def allocate(record: type[Record], sizes: BufferSizes, **scratch: Floats) -> Record:
+    """A record of buffers, all zero."""
+    kinds = kinds_of(record).items()
+    return record(**{name: np.zeros(getattr(sizes, kind)) for name, kind in kinds if kind is not None}, **scratch)
 
 
 # Views are borrowed: they hold no reference to their buffer, which must outlive them.  Every kernel is given its
@@ -84,56 +124,100 @@ def make_layout(
 # range checks at run time and, kernel by kernel, a good part of the time of compilation.
 
 
-def _borrow(ndim: int) -> Any:
+def _borrow(context: Any, builder: Any, buffer: Any, value: Any, view: Any, start: Any, shape: list[Any]) -> Any:
+    """Code for a view of this type and shape into a buffer."""
+    source = arrayobj.make_array(buffer)(context, builder, value)
+    made = arrayobj.make_array(view)(context, builder)
+    strides = [source.itemsize]
+    for length in reversed(shape[1:]):
+        strides.insert(0, builder.mul(strides[0], length))
+    arrayobj.populate_array(made, builder.gep(source.data, [start]), shape, strides, source.itemsize, None)
+    return made._getvalue()
+
+
+def _view(buffer: Any, ndim: int) -> Any:
     """The typing and code generation of a contiguous view with ``ndim`` axes into a flat buffer."""
+    view = types.Array(buffer.dtype, ndim, "C")
 
-    def typed(buffer: Any) -> Any:
-        view = types.Array(buffer.dtype, ndim, "C")
-        signature = view(buffer, types.intp, *[types.intp] * ndim)
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return _borrow(context, builder, buffer, arguments[0], view, arguments[1], list(arguments[2:]))
 
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            buffer_type, view_type = signature.args[0], signature.return_type
-            source = arrayobj.make_array(buffer_type)(context, builder, arguments[0])
-            view = arrayobj.make_array(view_type)(context, builder)
-            shape = list(arguments[2:])
-            strides = [source.itemsize]
-            for length in reversed(shape[1:]):
-                strides.insert(0, builder.mul(strides[0], length))
-            arrayobj.populate_array(
-                view, builder.gep(source.data, [arguments[1]]), shape, strides, source.itemsize, None
-            )
-            return view._getvalue()
-
-        return signature, generate
-
-    return typed
+    return view(buffer, types.intp, *[types.intp] * ndim), generate
 
 
 @intrinsic
 def _view1(context: Any, buffer: Any, start: Any, length: Any) -> Any:
-    return _borrow(1)(buffer)
+    return _view(buffer, 1)
 
 
 @intrinsic
 def _view2(context: Any, buffer: Any, start: Any, rows: Any, columns: Any) -> Any:
-    return _borrow(2)(buffer)
+    return _view(buffer, 2)
 
 
 @intrinsic
 def _view3(context: Any, buffer: Any, start: Any, rows: Any, inner: Any, columns: Any) -> Any:
-    return _borrow(3)(buffer)
+    return _view(buffer, 3)
 
 
 @intrinsic
-def _view4(context: Any, buffer: Any, start: Any, rows: Any, second: Any, third: Any, columns: Any) -> Any:
-    return _borrow(4)(buffer)
+def _layer(context: Any, layout: Any, h: Any, records: Any) -> Any:
+    def typed(part: Any, kind: Any) -> Any:
+        return part if kind is None else types.Array(part.dtype, len(EXTENTS[kind]), "C")
+
+    classes = [record.instance_class for record in records]
+    kinds = [list(kinds_of(one).values()) for one in classes]
+    views = [list(map(typed, record, kind)) for record, kind in zip(records, kinds, strict=True)]
+    named = list(map(types.BaseTuple.from_types, views, classes))
+    made = types.BaseTuple.from_types(named)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        @cache
+        def number(name: str) -> Any:
+            field = Layout._fields.index(name)
+            table = arrayobj.make_array(layout[field])(context, builder, builder.extract_value(arguments[0], field))
+            return builder.load(builder.gep(table.data, [arguments[1]]))
+
+        def borrowed(place: tuple[int, int]) -> Any:
+            record, field = place
+            value = builder.extract_value(arguments[2], place)
+            kind = kinds[record][field]
+            if kind is None:
+                return value
+            shape = [number(name) for name in EXTENTS[kind]]
+            buffer, view = records[record][field], views[record][field]
+            return _borrow(context, builder, buffer, value, view, number(f"{kind}_at"), shape)
+
+        parts = [
+            context.make_tuple(builder, name, [borrowed((i, j)) for j in range(len(name))])
+            for i, name in enumerate(named)
+        ]
+        return context.make_tuple(builder, made, parts)
+
+    return made(layout, types.intp, records), generate
 
 
-# ``view1(buffer, start, length)`` and its like with two to four axes, for use in kernels.
+def layer_views(layout: Layout, h: int, records: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What ``layer`` is to kernels."""
+
+    def part(buffer: Floats, kind: str | None) -> Floats:
+        if kind is None:
+            return buffer
+        shape = [int(getattr(layout, name)[h]) for name in EXTENTS[kind]]
+        return _interpreted.view(buffer, getattr(layout, f"{kind}_at")[h], *shape)
+
+    return tuple(
+        record._make(part(*pair) for pair in zip(record, kinds_of(type(record)).values(), strict=True))
+        for record in records
+    )
+
+
+# ``view1(buffer, start, length)`` and its like with two and three axes, for use in kernels.
 view1: Any = _interpreted.view if _interpreted.INTERPRETED else _view1
 view2: Any = _interpreted.view if _interpreted.INTERPRETED else _view2
 view3: Any = _interpreted.view if _interpreted.INTERPRETED else _view3
-view4: Any = _interpreted.view if _interpreted.INTERPRETED else _view4
+# ``layer(layout, h, (record, ...))``: the records with what layer h has of each of their buffers.
+layer: Any = layer_views if _interpreted.INTERPRETED else _layer
 
 
 @inner_kernel

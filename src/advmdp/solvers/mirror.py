@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial, singledispatch
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,11 +20,11 @@ from advmdp.confidence import BoxSet, ConfidenceSet, EllipsoidSet, KnownKernels,
 from advmdp.errors import InvalidSpecError
 from advmdp.layered import checked_available, masked_layers, with_copied_rows
 from advmdp.rows.ellipsoid import EMPTY_MARGIN
-from advmdp.solvers import box, ellipsoid, known, robust
+from advmdp.solvers import box, ellipsoid, interior_point, known, robust
 from advmdp.solvers.balls import Balls
-from advmdp.solvers.centring import place_points
+from advmdp.solvers.centring import Points, place_points
 from advmdp.solvers.conditional import conditional_step
-from advmdp.solvers.layout import make_layout
+from advmdp.solvers.layout import allocate, make_layout
 from advmdp.solvers.masks import StandIns, stand_ins
 from advmdp.solvers.problem import (
     Answer,
@@ -33,7 +33,6 @@ from advmdp.solvers.problem import (
     Tables,
     flat_step,
     flatten,
-    kept_active,
     kept_rows,
     kept_tables,
     publish,
@@ -136,9 +135,7 @@ def mirror_descent_step(
             return _merged(step, found)
     if entropy in ("pairs", "triples"):
         confidence_set = confidence_set.dense()
-    if isinstance(confidence_set, BoxSet) and confidence_set.kept_states is not None:
-        # An interval below zero at a state that is left out is empty as well, and no solver sees it.
-        require_rows(confidence_set, len(confidence_set.empty_pairs()) > 0)
+    require_rows(confidence_set, confidence_set.empty_out_of_sight())
     if entropy == "triples":
         return triples_step(
             confidence_set, q, loss, step_size,
@@ -148,9 +145,8 @@ def mirror_descent_step(
         return _conditional(confidence_set, *flat_step(confidence_set, q, log_q, loss), step_size, tolerance)
     if entropy != "pairs":
         raise InvalidSpecError(f"entropy is {entropy!r}; it must be 'pairs', 'triples' or 'conditional'")
-    solve = _SOLVERS[type(confidence_set)]
     problem = flatten(confidence_set, q, log_q, loss, step_size)
-    answer = solve(confidence_set, problem, checked_warm(warm), tolerance)
+    answer = _solve(confidence_set, problem, checked_warm(warm), tolerance)
     step = MirrorStep(
         publish(problem, answer), problem.full_sizes, problem.n_actions, answer.value + problem.offset,
         answer.gap, answer.residual, answer.iterations, answer.status, answer.warm,
@@ -204,25 +200,21 @@ def restored_warm(saved: Any) -> Warm | None:
 # Working memory
 
 
-class _PolyhedronSpace:
-    """For row sets with so many inequalities and free coordinates per layer."""
+class _Space:
+    """Of the interior point over ``box`` or ``ellipsoid`` rows, with so many inequalities and free coordinates."""
 
-    def __init__(self, sizes: tuple[int, ...], n_actions: int, rows: list[int], free: list[int]) -> None:
+    def __init__(self, kind: Any, sizes: tuple[int, ...], n_actions: int, rows: list[int], free: list[int]) -> None:
         self.layout, self.lengths = make_layout(sizes, n_actions, [*rows, 0], [*free, 0])
-        self.point = ellipsoid.make_point(self.lengths)
-        self.direction = ellipsoid.make_point(self.lengths)
-        self.memory = ellipsoid.make_memory(self.layout, self.lengths)
-        k = max([0, *free])
-        self.scratch = np.zeros(3 * max([0, *rows]) + (k + 1) * (k + 4))
+        self.point = allocate(kind.Point, self.lengths)
+        self.direction = allocate(kind.Point, self.lengths)
+        self.memory = interior_point.make_memory(self.layout, self.lengths)
+        self.own = kind.make_own(self.layout, self.lengths)
+        self.kind = kind
 
-
-class _BoxSpace:
-    def __init__(self, sizes: tuple[int, ...], n_actions: int) -> None:
-        self.layout, self.lengths = make_layout(sizes, n_actions, [*sizes[1:-1], 0], [0] * (len(sizes) - 1))
-        self.point = box.make_point(self.lengths)
-        self.direction = box.make_point(self.lengths)
-        self.memory = box.make_memory(self.layout, self.lengths)
-        self.rows = box.Rows(*(np.zeros(self.lengths.next) for _ in range(4)))
+    @cached_property
+    def rows(self) -> Any:
+        """Room for rows."""
+        return allocate(self.kind.Rows, self.lengths)
 
 
 class _KnownSpace:
@@ -235,18 +227,36 @@ class _KnownSpace:
 # One solver per kind of set
 
 
-class _Search:
-    """The best answer of the attempts so far."""
+@singledispatch
+def _solve(confidence_set: ConfidenceSet, problem: Problem, warm: Mapping[str, Floats], tolerance: float) -> Answer:
+    raise InvalidSpecError(f"there is no mirror step with entropy='pairs' over a {type(confidence_set).__name__}")
 
-    def __init__(self, tolerance: float) -> None:
-        self.tolerance = tolerance
+
+class _Search:
+    """The attempts of a step by the interior point, and the best answer of those so far."""
+
+    def __init__(self, space: _Space, rows: Any, problem: Problem, tolerance: float, kept: Callable[[], Warm]) -> None:
+        """``kept``: what the next step may start from, where the answer in the working memory is good."""
+        self.space, self.rows, self.tolerance, self.kept = space, rows, tolerance, kept
+        self.step = interior_point.Step(problem.log_prior, problem.cost)
+        self.mu = MU * max(problem.highest_cost, LEAST_COST)
         self.iterations = 0
         self.best: Answer | None = None
 
-    def offer(self, found: Certificate, used: int, status: str, memory: Any, warm: Callable[[], Warm]) -> bool:
-        """Whether this attempt, whose answer is in the working memory, meets the tolerance.
+    def solved(self, attempt: _Attempt) -> bool:
+        """Whether this attempt, from where the working memory says, meets the tolerance."""
+        space = self.space
+        value, gap, residual, used = interior_point.iterate(
+            space.layout, self.rows, self.step, attempt.mu * self.mu, attempt.mu * MU, self.tolerance,
+            space.kind.CERTIFIABLE * self.tolerance, LARGEST_RESIDUAL, attempt.limit, attempt.careful, space.point,
+            space.direction, space.memory, space.own,
+        )  # fmt: skip
+        return self.offer((value, gap, residual), used, attempt.status, space.memory)
 
-        Only then is ``warm`` kept: after an answer that does not, the next step starts anew.
+    def offer(self, found: Certificate, used: int, status: str, memory: Any) -> bool:
+        """Whether an answer that is in this working memory meets the tolerance.
+
+        Only then is a warm start kept: after an answer that does not, the next step starts anew.
         """
         self.iterations += used
         good = certified(found, self.tolerance)
@@ -254,8 +264,18 @@ class _Search:
         if best is None or good or size_of(found) < size_of((best.value, best.gap, best.residual)):
             # Another attempt would write over it.
             log_q, q, kernels = (table if good else table.copy() for table in (memory.log_q, memory.q, memory.kernels))
-            self.best = Answer(log_q, q, kernels, *found, 0, status, warm() if good else {})
+            self.best = Answer(log_q, q, kernels, *found, 0, status, self.kept() if good else {})
         return good
+
+    def from_anew(self, restart: Callable[[], None], resort: Callable[[], robust.Result]) -> Answer:
+        """The attempts that take nothing from the step before, and then the last resort."""
+        for attempt in _CHAIN:
+            restart()
+            if self.solved(attempt):
+                return self.answer
+        found = resort()
+        self.offer(found.certificate, found.iterations, "smoothed", found.memory)
+        return self.answer
 
     @property
     def answer(self) -> Answer:
@@ -275,27 +295,30 @@ def _kept(name: str, rows: Floats, before: Floats | None) -> Warm:
     return {name: rows.copy()} if before is None else {name: rows.copy(), "before": before}
 
 
+@_solve.register
 def _solve_ellipsoid(
     confidence_set: EllipsoidSet, problem: Problem, warm: Mapping[str, Floats], tolerance: float
 ) -> Answer:
     dim, simplex = confidence_set.dim, confidence_set.simplex
-    P0, G, E0, E, chi, smallest = kept_rows(problem, dim, simplex, confidence_set.reduced)
+    *sets, chi, active, smallest = kept_rows(problem, confidence_set)
     require_rows(confidence_set, bool((smallest > EMPTY_MARGIN).any()))
     widths = list(problem.sizes[1:-1])
-    space = _space("ellipsoid", problem, [dim] * len(widths) if simplex else widths, [dim - 1] * len(widths))
+    space = _space(ellipsoid, problem, [dim] * len(widths) if simplex else widths, [dim - 1] * len(widths))
+    rows = ellipsoid.Rows(*sets)
 
     def resort(inside: Floats) -> robust.Result:
         return robust.solve_ellipsoids(
-            space.layout, space.lengths, (P0, G, E0, E), inside, kept_active(problem, confidence_set), smallest,
-            simplex, problem.log_prior, problem.cost, tolerance, LARGEST_RESIDUAL,
+            space.layout, space.lengths, rows, inside, active, smallest, simplex, problem.log_prior, problem.cost,
+            tolerance, LARGEST_RESIDUAL,
         )  # fmt: skip
 
-    return _solve_polyhedra(space, ellipsoid.Rows(P0, G, E0, E), chi, problem, warm, tolerance, resort)
+    return _solve_polyhedra(space, rows, chi, problem, warm, tolerance, resort)
 
 
+@_solve.register
 def _solve_l1(confidence_set: L1Set, problem: Problem, warm: Mapping[str, Floats], tolerance: float) -> Answer:
     balls = Balls.of(confidence_set, problem)
-    space = _space("l1", problem, balls.rows, balls.free)
+    space = _space(ellipsoid, problem, balls.rows, balls.free)
 
     def resort(inside: Floats) -> robust.Result:
         return robust.solve_balls(
@@ -306,62 +329,53 @@ def _solve_l1(confidence_set: L1Set, problem: Problem, warm: Mapping[str, Floats
     return _solve_polyhedra(space, rows, chi, problem, warm, tolerance, resort)
 
 
-def _space(kind: str, problem: Problem, rows: list[int], free: list[int]) -> _PolyhedronSpace:
-    key = (kind, problem.sizes, problem.n_actions, *rows, *free)
-    space: _PolyhedronSpace = SPACES.get(key, lambda: _PolyhedronSpace(problem.sizes, problem.n_actions, rows, free))
+def _space(kind: Any, problem: Problem, rows: list[int], free: list[int]) -> _Space:
+    key = (kind.__name__, problem.sizes, problem.n_actions, *rows, *free)
+    space: _Space = SPACES.get(key, lambda: _Space(kind, problem.sizes, problem.n_actions, rows, free))
     return space
 
 
 def _solve_polyhedra(
-    space: _PolyhedronSpace, rows: ellipsoid.Rows, chi: Floats, problem: Problem, warm: Mapping[str, Floats],
+    space: _Space, rows: ellipsoid.Rows, chi: Floats, problem: Problem, warm: Mapping[str, Floats],
     tolerance: float, resort: Callable[[Floats], robust.Result],
 ) -> Answer:  # fmt: skip
     """The attempts over row sets P0 + G chi, E0 + E chi >= 0, |chi| <= 1, with points chi of them."""
-    memory, E0, E = space.memory, rows.E0, rows.E
-    mu = MU * max(problem.highest_cost, LEAST_COST)
     last, before, known = (_given(warm, name, chi) for name in ("chi", "before", "centre"))
     centre = (chi if known is None else known).copy()
     pause, left = _pause(warm)
-    search = _Search(tolerance)
 
     def place(comfort: float, last: Floats, before: Floats) -> float:
-        return place_points(space.layout, E0, E, comfort, last, before, centre, memory.chi, memory.work, space.scratch)
+        points = Points(centre, last, before, space.own.chi)
+        return place_points(space.layout, rows, comfort, points, space.memory.work, space.own.scratch)
+
+    def restart(comfort: float = COMFORT) -> None:
+        centre[:] = chi
+        place(comfort, centre, centre)
+
+    def last_resort() -> robust.Result:
+        restart(np.inf)  # where the smoothed dual starts from, and a later warm step returns to
+        return resort(space.own.chi)
 
     def kept() -> Warm:
         waiting = np.array([pause, left], dtype=np.float64)
-        return _kept("chi", memory.chi, last) | {"centre": centre.copy(), "pause": waiting}
+        return _kept("chi", space.own.chi, last) | {"centre": centre.copy(), "pause": waiting}
 
-    def solved(attempt: _Attempt) -> bool:
-        value, gap, residual, used = ellipsoid.iterate(
-            space.layout, rows, problem.log_prior, problem.cost, attempt.mu * mu, attempt.mu * MU,
-            tolerance, LARGEST_RESIDUAL, attempt.limit, attempt.careful, space.point, space.direction, memory,
-        )  # fmt: skip
-        return search.offer((value, gap, residual), used, attempt.status, memory, kept)
-
+    search = _Search(space, rows, problem, tolerance, kept)
     if last is not None:
         share = place(COMFORT if known is None else WARM_COMFORT, last, centre if before is None else before)
         # After each refusal the shortcut waits twice as long: where it never works it costs next to nothing.
         if left == 0:
-            found = ellipsoid.shortcut(space.layout, rows, problem.log_prior, problem.cost, space.point, memory)
+            found = ellipsoid.shortcut(space.layout, rows, search.step, space.point, space.memory, space.own)
             refused = not certified(found, tolerance)
             pause = left = min(2 * pause + 1, LONGEST_PAUSE) if refused else 0
             if not refused:
-                search.offer(found, 0, "shortcut", memory, kept)
+                search.offer(found, 0, "shortcut", space.memory)
                 return search.answer
         else:
             left -= 1
-        if solved(_warm_attempt(share)):
+        if search.solved(_warm_attempt(share)):
             return search.answer
-    for attempt in _CHAIN:
-        centre[:] = chi
-        place(COMFORT, centre, centre)
-        if solved(attempt):
-            return search.answer
-    centre[:] = chi
-    place(np.inf, centre, centre)  # where the smoothed dual starts from, and a later warm step returns to
-    found_last = resort(memory.chi)
-    search.offer(found_last.certificate, found_last.iterations, "smoothed", found_last.memory, kept)
-    return search.answer
+    return search.from_anew(restart, last_resort)
 
 
 def _pause(warm: Mapping[str, Floats]) -> tuple[int, int]:
@@ -372,45 +386,38 @@ def _pause(warm: Mapping[str, Floats]) -> tuple[int, int]:
     return int(min(max(saved[0], 0.0), LONGEST_PAUSE)), int(min(max(saved[1], 0.0), LONGEST_PAUSE))
 
 
+@_solve.register
 def _solve_box(confidence_set: BoxSet, problem: Problem, warm: Mapping[str, Floats], tolerance: float) -> Answer:
-    space: _BoxSpace = SPACES.get(
-        ("box", problem.sizes, problem.n_actions),
-        lambda: _BoxSpace(problem.sizes, problem.n_actions),
-    )
+    widths = problem.sizes[1:-1]
+    space = _space(box, problem, [2 * m for m in widths], [0] * len(widths))
     memory, rows = space.memory, space.rows
     lower, upper = confidence_set.flat_lower, confidence_set.flat_upper
     if problem.kept is not None:
         lower, upper = (kept_tables(problem, bounds) for bounds in (confidence_set.lower, confidence_set.upper))
-    require_rows(confidence_set, box.prepare(space.layout, lower, upper, rows, memory) > 0)
-    mu = MU * max(problem.highest_cost, LEAST_COST)
+    require_rows(confidence_set, box.prepare(space.layout, lower, upper, rows, memory.work[0]) > 0)
     last, before = _given(warm, "kernels", memory.kernels), _given(warm, "before", memory.kernels)
-    search = _Search(tolerance)
 
-    def solved(attempt: _Attempt) -> bool:
-        value, gap, residual, used = box.iterate(
-            space.layout, rows, problem.log_prior, problem.cost, attempt.mu * mu, attempt.mu * MU,
-            tolerance, LARGEST_RESIDUAL, attempt.limit, attempt.careful, space.point, space.direction, memory,
+    def restart() -> None:
+        memory.kernels[:] = rows.inside
+
+    def last_resort() -> robust.Result:
+        nonlocal last
+        found = robust.solve_boxes(
+            problem.sizes, problem.n_actions, rows.low, rows.high, rows.inside, problem.log_prior, problem.cost,
+            tolerance, LARGEST_RESIDUAL,
         )  # fmt: skip
-        kept = _kept("kernels", memory.kernels, last)
-        return search.offer((value, gap, residual), used, attempt.status, memory, lambda: kept)
+        last, memory.kernels[:] = None, found.memory.kernels
+        return found
 
+    search = _Search(space, rows, problem, tolerance, lambda: _kept("kernels", memory.kernels, last))
     if last is not None:
         share = box.move_inside(space.layout, rows, last, rows.inside if before is None else before, memory.kernels)
-        if solved(_warm_attempt(share)):
+        if search.solved(_warm_attempt(share)):
             return search.answer
-    for attempt in _CHAIN:
-        memory.kernels[:] = rows.inside
-        if solved(attempt):
-            return search.answer
-    resort = robust.solve_boxes(
-        problem.sizes, problem.n_actions, rows.low, rows.high, rows.inside, problem.log_prior, problem.cost,
-        tolerance, LARGEST_RESIDUAL,
-    )  # fmt: skip
-    kernels = resort.memory.kernels.copy()
-    search.offer(resort.certificate, resort.iterations, "smoothed", resort.memory, lambda: {"kernels": kernels})
-    return search.answer
+    return search.from_anew(restart, last_resort)
 
 
+@_solve.register
 def _solve_known(
     confidence_set: KnownKernels, problem: Problem, warm: Mapping[str, Floats], tolerance: float
 ) -> Answer:
@@ -427,11 +434,3 @@ def _solve_known(
         memory.log_q, memory.q, memory.kernels, value, gap, residual, iterations,
         "cold", {},
     )  # fmt: skip
-
-
-_SOLVERS: dict[type, Callable[..., Answer]] = {
-    EllipsoidSet: _solve_ellipsoid,
-    BoxSet: _solve_box,
-    L1Set: _solve_l1,
-    KnownKernels: _solve_known,
-}

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,7 +17,17 @@ from advmdp._compiled import kernel
 from advmdp.confidence import ConfidenceSet, EllipsoidSet
 from advmdp.errors import InvalidMDPError
 from advmdp.layered import Layers, SparseRows
-from advmdp.solvers.layout import view2
+from advmdp.solvers.layout import (
+    PerBlock,
+    PerFree,
+    PerNext,
+    PerRow,
+    PerRowSlope,
+    PerSlope,
+    layer_views,
+    make_layout,
+    view2,
+)
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -303,51 +313,36 @@ def kept_tables(problem: Problem, tables: Sequence[Floats]) -> Floats:
     return np.concatenate([table[kept[h]][:, :, kept[h + 1]].ravel() for h, table in enumerate(tables[:-1])])
 
 
-def kept_rows(problem: Problem, dim: int, simplex: bool, reduced: Any) -> tuple[Floats, ...]:
-    """(P0, G, E0, E, chi, smallest) of a reduced ellipsoid set, reachable states only."""
-    P0, G, E0, E, chi, _, smallest = reduced
-    if problem.kept is None:
-        return P0, G, E0, E, chi, smallest
-    A, k = problem.n_actions, dim - 1
-    parts: list[list[Floats]] = [[], [], [], [], [], []]
-    entry = row = block = 0
-    for h in range(len(problem.full_sizes) - 2):
-        n, m = problem.full_sizes[h], problem.full_sizes[h + 1]
-        N, r = n * A, dim if simplex else m
-        blocks = (np.arange(A)[:, None] * n + problem.kept[h]).ravel()
-        nexts = problem.kept[h + 1]
-        rows = np.arange(dim) if simplex else nexts
-        cuts = (
-            P0[entry : entry + m * N].reshape(m, N)[nexts][:, blocks],
-            G[entry * k : (entry + m * N) * k].reshape(m, k, N)[nexts][:, :, blocks],
-            E0[row : row + r * N].reshape(r, N)[rows][:, blocks],
-            E[row * k : (row + r * N) * k].reshape(r, k, N)[rows][:, :, blocks],
-            chi[block * k : (block + N) * k].reshape(k, N)[:, blocks],
-            smallest[block : block + N][blocks],
-        )
-        for part, cut in zip(parts, cuts, strict=True):
-            part.append(cut.ravel())
-        entry, row, block = entry + m * N, row + r * N, block + N
-    return tuple(np.concatenate(part) if part else np.empty(0) for part in parts)
+class EllipsoidTables(NamedTuple):
+    """Those of a :class:`ReducedEllipsoid`."""
+
+    P0: PerNext
+    G: PerSlope
+    E0: PerRow
+    E: PerRowSlope
+    chi: PerFree
+    active: Annotated[Integers, "free"]
+    smallest: PerBlock
 
 
-def kept_active(problem: Problem, confidence_set: EllipsoidSet) -> NDArray[np.int64]:
-    """The active rows of the shortest points of a reduced ellipsoid set, reachable states only."""
-    active: NDArray[np.int64] = confidence_set.reduced.active
+def kept_rows(problem: Problem, confidence_set: EllipsoidSet) -> EllipsoidTables:
+    """The reduced form of a set, reachable states only."""
+    reduced = EllipsoidTables(*confidence_set.reduced)
     if problem.kept is None:
-        return active
-    A, k = problem.n_actions, confidence_set.dim - 1
-    parts = [active[:0]]
-    block = 0
-    for h in range(len(problem.full_sizes) - 2):
-        n, m = problem.full_sizes[h], problem.full_sizes[h + 1]
-        blocks = (np.arange(A)[:, None] * n + problem.kept[h]).ravel()
-        part = active[block * k : (block + n * A) * k].reshape(k, n * A)[:, blocks]
+        return reduced
+    sizes, A, k = problem.full_sizes, problem.n_actions, confidence_set.dim - 1
+    n_rows = [k + 1] * len(sizes[1:-1]) if confidence_set.simplex else sizes[1:-1]
+    layout, _ = make_layout(sizes, A, [*n_rows, 0], [k] * len(n_rows) + [0])
+    parts: list[list[Any]] = [[np.empty(0, dtype=table.dtype)] for table in reduced]
+    for h, (states, nexts) in enumerate(zip(problem.kept, problem.kept[1:-1], strict=False)):
+        (here,) = layer_views(layout, h, (reduced,))
         if not confidence_set.simplex:
-            # Rows are next states, which are counted anew; -1 stays what it is.
-            place = np.full(m + 1, -1)
-            place[problem.kept[h + 1]] = np.arange(len(problem.kept[h + 1]))
-            part = place[part]
-        parts.append(part.ravel())
-        block += n * A
-    return np.concatenate(parts)
+            # Rows are next states, which are counted anew; an active row of -1 stays what it is.
+            place = np.full(sizes[h + 1] + 1, -1)
+            place[nexts] = np.arange(len(nexts))
+            here = here._replace(E0=here.E0[nexts], E=here.E[nexts], active=place[here.active])
+        here = here._replace(P0=here.P0[nexts], G=here.G[nexts])
+        blocks = (np.arange(A)[:, None] * sizes[h] + states).ravel()
+        for part, table in zip(parts, here, strict=True):
+            part.append(table[..., blocks].ravel())
+    return EllipsoidTables(*map(np.concatenate, parts))

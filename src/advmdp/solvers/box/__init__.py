@@ -1,7 +1,7 @@
-"""Primal-dual interior point for the mirror step over boxes of probabilities.
+"""Boxes of probabilities in the interior point of the mirror step.
 
-Per block, in units of the block's weight w_b: occupancy q, flows y with sum y = q (multiplier kappa), slacks
-a = y - low q and b = high q - y with multipliers alpha and beta.  With prices V,
+A block has flows y_t with sum q (multiplier kappa), slacks a = y - low q and b = high q - y, one after the other in
+the rows of a layer, with multipliers alpha and beta.  With prices V,
 
     log(w q / prior) + cost - V(s) + low.alpha - high.beta - kappa = 0,     V_t - alpha_t + beta_t + kappa = 0,
 
@@ -14,8 +14,7 @@ the Schur complement of a block is w [(e_s - p)(e_s - p)' / Kq + diag(d) - d d' 
 is narrower than ``FIXED_WIDTH`` is a constant: d_t = 0 and e_t its value.
 """
 
-from advmdp.solvers.box.iterate import iterate
-from advmdp.solvers.box.memory import Memory, Point, Rows, make_memory, make_point
+from advmdp.solvers.box.newton import CERTIFIABLE, Point, Rows, make_own
 from advmdp.solvers.box.start import move_inside, prepare
 
-__all__ = ["Memory", "Point", "Rows", "iterate", "make_memory", "make_point", "move_inside", "prepare"]
+__all__ = ["CERTIFIABLE", "Point", "Rows", "make_own", "move_inside", "prepare"]

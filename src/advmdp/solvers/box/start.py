@@ -1,4 +1,4 @@
-"""The first iterate: the centre of each box, or rows of an earlier step moved inside."""
+"""Where the iteration over boxes starts: at the centre of each box, or at rows of an earlier step moved inside."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from numpy.typing import NDArray
 
 from advmdp._compiled import inner_kernel, kernel
 from advmdp.rows.box import presolve_box_layer
-from advmdp.solvers.box.memory import Memory, Point, Rows
+from advmdp.solvers.box.newton import Rows
 from advmdp.solvers.centring import warm_share
-from advmdp.solvers.certificate import set_scale, start_prices
-from advmdp.solvers.layout import Layout, view2, view3
+from advmdp.solvers.layout import Layout, layer, view2, view3
 
 Floats = NDArray[np.float64]
 
@@ -20,24 +19,18 @@ CENTRED = 0.02
 
 
 @kernel
-def prepare(layout: Layout, lower: Floats, upper: Floats, rows: Rows, memory: Memory) -> int:
+def prepare(layout: Layout, lower: Floats, upper: Floats, rows: Rows, work: Floats) -> int:
     """Tighten the given bounds, tables (S_h, A, S_{h+1}) one after the other, and centre every block.
 
     The number of empty blocks is returned; if there are any, nothing is centred.
     """
     n_empty = 0
     for h in range(layout.states.shape[0]):
-        n = layout.states[h]
-        m = layout.nexts[h]
-        N = layout.blocks[h]
-        at = layout.next_at[h]
+        n, m, N, at = layout.states[h], layout.nexts[h], layout.blocks[h], layout.next_at[h]
         if m > 0:
+            ((low, high, _, _),) = layer(layout, h, (rows,))
             n_empty += presolve_box_layer(
-                view3(lower, at, n, N // n, m),
-                view3(upper, at, n, N // n, m),
-                view2(rows.low, at, m, N),
-                view2(rows.high, at, m, N),
-                memory.work[0],
+                view3(lower, at, n, N // n, m), view3(upper, at, n, N // n, m), low, high, work
             )
     if n_empty == 0:
         centre_boxes(layout, rows)
@@ -53,12 +46,8 @@ def centre_boxes(layout: Layout, rows: Rows) -> None:
     sum falls with k, and Newton's method with a bracket finds its root.
     """
     for h in range(layout.states.shape[0]):
-        m = layout.nexts[h]
-        N = layout.blocks[h]
-        low = view2(rows.low, layout.next_at[h], m, N)
-        high = view2(rows.high, layout.next_at[h], m, N)
-        free = view2(rows.free, layout.next_at[h], m, N)
-        inside = view2(rows.inside, layout.next_at[h], m, N)
+        ((low, high, free, inside),) = layer(layout, h, (rows,))
+        m, N = low.shape
         for b in range(N):
             left = 1.0
             widths = 0.0
@@ -125,11 +114,8 @@ def move_inside(layout: Layout, rows: Rows, last: Floats, before: Floats, out: F
     """
     share = warm_share(rows.inside, before, last)
     for h in range(layout.states.shape[0] - 1):
-        m = layout.nexts[h]
-        N = layout.blocks[h]
-        low = view2(rows.low, layout.next_at[h], m, N)
-        high = view2(rows.high, layout.next_at[h], m, N)
-        inside = view2(rows.inside, layout.next_at[h], m, N)
+        ((low, high, _, inside),) = layer(layout, h, (rows,))
+        m, N = low.shape
         given = view2(last, layout.next_at[h], m, N)
         P = view2(out, layout.next_at[h], m, N)
         for i in range(N):
@@ -151,69 +137,3 @@ def move_inside(layout: Layout, rows: Rows, last: Floats, before: Floats, out: F
                 for t in range(m):
                     P[t, i] = high[t, i] - kept * (high[t, i] - P[t, i])
     return share
-
-
-@inner_kernel
-def start(
-    layout: Layout, rows: Rows, log_prior: Floats, cost: Floats, mu: float, per_spread: float,
-    careful: bool, x: Point, memory: Memory,
-) -> float:  # fmt: skip
-    """Set the first iterate at the kernels that ``memory.kernels`` holds (inside the boxes); return its mu.
-
-    ``careful``: with masses that satisfy the flow equations.
-    """
-    for h in range(layout.states.shape[0]):
-        m = layout.nexts[h]
-        at = layout.next_at[h]
-        for i in range(at, at + m * layout.blocks[h]):
-            memory.reach[i] = 0.9 * memory.kernels[i] + 0.1 / m * rows.high[i]
-            memory.entry_rounding[i] = 1e-15 * rows.high[i]
-    spread = start_prices(
-        layout, memory.kernels, memory.reach, log_prior, cost, careful, memory.work, memory.log_q,
-        memory.mass, x.V, memory.log_weight,
-    )  # fmt: skip
-    set_scale(layout, memory.mass, memory.state_scale)
-    mu = max(mu, per_spread * spread)
-    count = 0.0
-    for i in range(rows.free.shape[0]):
-        count += 2.0 * rows.free[i]
-    memory.products[0] = max(count, 1.0)
-    for h in range(layout.states.shape[0]):
-        m = layout.nexts[h]
-        N = layout.blocks[h]
-        at = layout.block_at[h]
-        low = view2(rows.low, layout.next_at[h], m, N)
-        high = view2(rows.high, layout.next_at[h], m, N)
-        free = view2(rows.free, layout.next_at[h], m, N)
-        P = view2(memory.kernels, layout.next_at[h], m, N)
-        a = view2(x.a, layout.next_at[h], m, N)
-        b = view2(x.b, layout.next_at[h], m, N)
-        alpha = view2(x.alpha, layout.next_at[h], m, N)
-        beta = view2(x.beta, layout.next_at[h], m, N)
-        top = memory.work[0]
-        bottom = memory.work[1]
-        for i in range(N):
-            memory.weight[at + i] = np.exp(memory.log_weight[at + i])
-            memory.root_weight[at + i] = np.exp(0.5 * memory.log_weight[at + i])
-            x.q[at + i] = 1.0
-            top[i] = 0.0
-            bottom[i] = 0.0
-        for t in range(m):
-            price = x.V[layout.state_at[h + 1] + t]
-            for i in range(N):
-                if free[t, i] > 0.0:
-                    a[t, i] = P[t, i] - low[t, i]
-                    b[t, i] = high[t, i] - P[t, i]
-                    alpha[t, i] = mu / a[t, i]
-                    beta[t, i] = mu / b[t, i]
-                    d = 1.0 / (alpha[t, i] / a[t, i] + beta[t, i] / b[t, i])
-                    top[i] += d * (price - alpha[t, i] + beta[t, i])
-                    bottom[i] += d
-                else:
-                    a[t, i] = 1.0
-                    b[t, i] = 1.0
-                    alpha[t, i] = 0.0
-                    beta[t, i] = 0.0
-        for i in range(N):
-            x.kappa[at + i] = -top[i] / bottom[i] if bottom[i] > 0.0 else 0.0
-    return mu

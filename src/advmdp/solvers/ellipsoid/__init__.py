@@ -12,7 +12,7 @@ rarely the pair is played.  Weights appear in the Schur complement only, which i
 scaling is Nesterov and Todd's, the step Mehrotra's predictor and corrector.
 """
 
-from advmdp.solvers.ellipsoid.iterate import iterate, shortcut
-from advmdp.solvers.ellipsoid.memory import Memory, Point, Rows, make_memory, make_point
+from advmdp.solvers.ellipsoid.newton import CERTIFIABLE, Point, Rows, make_own
+from advmdp.solvers.ellipsoid.shortcut import shortcut
 
-__all__ = ["Memory", "Point", "Rows", "iterate", "make_memory", "make_point", "shortcut"]
+__all__ = ["CERTIFIABLE", "Point", "Rows", "make_own", "shortcut"]

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from advmdp._compiled import inner_kernel
 from advmdp.solvers import tridiagonal
+from advmdp.solvers.interior_point import arriving
 
 Floats = NDArray[np.float64]
 
@@ -107,12 +108,9 @@ def arrivals(
     out: Floats,
 ) -> None:  # fmt: skip
     """``out_t -= scale_t sum_b w (P0_t q + G_t xi)``: what flows into the states of the next layer, scaled."""
-    m, N = P0.shape
-    for t in range(m):
+    for t in range(P0.shape[0]):
         row_value(P0[t], G[t], q, xi, work)
-        for b in range(N):
-            work[b] = root_weight[b] * scale[t] * work[b]
-        out[t] -= tridiagonal.dot(root_weight, work)
+        out[t] -= arriving(root_weight, scale[t], work)
 
 
 @inner_kernel

@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from advmdp._compiled import inner_kernel
+from advmdp._compiled import inner_kernel, kernel
 from advmdp.solvers import tridiagonal
 from advmdp.solvers.certificate import log_mass, set_scale
 from advmdp.solvers.ellipsoid.blocks import (
@@ -26,11 +26,10 @@ from advmdp.solvers.ellipsoid.blocks import (
     forward_substitute,
     row_values,
 )
-from advmdp.solvers.ellipsoid.certify import certify
 from advmdp.solvers.ellipsoid.cone import cone_step
-from advmdp.solvers.ellipsoid.memory import Memory, Point, Rows
-from advmdp.solvers.ellipsoid.start import reach_of
-from advmdp.solvers.layout import Layout, copy_into, view1, view2, view3
+from advmdp.solvers.ellipsoid.newton import Own, Point, Rows, reach_ellipsoids
+from advmdp.solvers.interior_point import Memory, Step, certify
+from advmdp.solvers.layout import Layout, copy_into, fill, layer, view1, view2
 
 Floats = NDArray[np.float64]
 
@@ -103,36 +102,26 @@ def barrier_metric(
 
 
 @inner_kernel
-def carry_layer(layout: Layout, h: int, rows: Rows, x: Point, memory: Memory) -> bool:
-    """Move ``x.xi`` (chi, as q = 1) of layer h until the masses of the next layer are met; False if they are not."""
-    m = layout.nexts[h]
-    n_rows = layout.rows[h]
-    k = layout.free[h]
-    N = layout.blocks[h]
-    at = layout.block_at[h]
-    there = layout.state_at[h + 1]
-    one = view1(x.q, at, N)
-    weight = view1(memory.root_weight, at, N)
-    P0 = view2(rows.P0, layout.next_at[h], m, N)
-    G = view3(rows.G, layout.slope_at[h], m, k, N)
-    E0 = view2(rows.E0, layout.row_at[h], n_rows, N)
-    E = view3(rows.E, layout.row_slope_at[h], n_rows, k, N)
-    chi = view2(x.xi, layout.free_at[h], k, N)
-    y = view2(x.y, layout.row_at[h], n_rows, N)
-    inverse = view2(x.lam, layout.row_at[h], n_rows, N)
-    w = view2(memory.scaling, layout.cone_at[h], k + 1, N)
-    triangle = view2(memory.triangle, layout.triangle_at[h], (k + 1) * (k + 2) // 2, N)
-    system = view2(memory.diag, layout.diag_at[h + 1], m, m)
-    missing = view1(memory.flow_residual, there, m)
-    scale = view1(memory.state_scale, there, m)
+def carry_layer(rows: Rows, layout: Layout, h: int, x: Point, memory: Memory, own: Own) -> bool:
+    """Move ``x.xi`` (chi, as q = 1) of layer h until the masses of the next one are met; False if they are not."""
+    system = view2(memory.diag, layout.diag_at[h + 1], layout.nexts[h], layout.nexts[h])
+    (P0, G, E0, E), x, memory, own = layer(layout, h, (rows, x, memory, own))
+    m, k, N = G.shape
+    n_rows = E0.shape[0]
+    n = x.V.shape[0] - m
+    chi = x.xi
+    inverse = x.lam
+    weight = memory.root_weight
+    missing = view1(memory.flow_residual, n, m)
+    scale = view1(memory.state_scale, n, m)
     stacked = view2(memory.stacked, 0, m, k * N)
-    column = view2(memory.column, 0, k + 1, N)
-    change = view2(memory.column, 0, k, N)
+    column = view2(own.column, 0, k + 1, N)
+    change = view2(own.column, 0, k, N)
     for step in range(STEPS + 1):
         # What is missing, in units of the root of the mass: sqrt(mass) - arriving / sqrt(mass).
         for t in range(m):
             missing[t] = 1.0 / scale[t]
-        arrivals(P0, G, one, chi, weight, scale, memory.work[0], missing)
+        arrivals(P0, G, x.q, chi, weight, scale, memory.work[0], missing)
         worst = 0.0
         for t in range(m):
             worst = max(worst, abs(missing[t]) * scale[t])
@@ -140,13 +129,13 @@ def carry_layer(layout: Layout, h: int, rows: Rows, x: Point, memory: Memory) ->
             return True
         if step == STEPS or not worst < np.inf:
             return False
-        if not barrier_metric(E0, E, chi, one, y, inverse, w, view1(memory.scale, at, N), triangle, memory.work):
+        if not barrier_metric(E0, E, chi, x.q, x.y, inverse, own.scaling, own.scale, own.triangle, memory.work):
             return False
         for t in range(m):
             for j in range(k):
                 for b in range(N):
                     stacked[t, j * N + b] = weight[b] * scale[t] * G[t, j, b]
-            forward_substitute(triangle, view2(memory.stacked, t * k * N, k, N))
+            forward_substitute(own.triangle, view2(memory.stacked, t * k * N, k, N))
         # Masses sum to one whatever nu does along the vector of their roots: fill that direction in.
         for t in range(m):
             for u in range(m):
@@ -161,16 +150,16 @@ def carry_layer(layout: Layout, h: int, rows: Rows, x: Point, memory: Memory) ->
             for b in range(N):
                 column[j, b] = 0.0
         add_price_sums(P0, G, missing, 1.0, column)
-        forward_substitute(triangle, change)
-        backward_substitute(triangle, change)
+        forward_substitute(own.triangle, change)
+        backward_substitute(own.triangle, change)
         for b in range(N):
             column[k, b] = 0.0
-        longest = cone_step(k, chi, one, change, column[k], memory.work)
+        longest = cone_step(k, chi, x.q, change, column[k], memory.work)
         row_values(E0, E, column[k], change, inverse)
         for i in range(n_rows):
             for b in range(N):
                 if inverse[i, b] < 0.0:
-                    longest = min(longest, -y[i, b] / inverse[i, b])
+                    longest = min(longest, -x.y[i, b] / inverse[i, b])
         length = min(1.0, 0.9 * longest)
         if not length >= SHORTEST:
             return False
@@ -180,24 +169,21 @@ def carry_layer(layout: Layout, h: int, rows: Rows, x: Point, memory: Memory) ->
     return False
 
 
-@inner_kernel
-def carry_flow(
-    layout: Layout, rows: Rows, log_prior: Floats, cost: Floats, x: Point, memory: Memory
-) -> tuple[float, float, float]:
-    """(value, gap, residual) of the optimum without the kernel condition, carried by kernels near ``memory.chi``.
+@kernel
+def shortcut(layout: Layout, rows: Rows, step: Step, x: Point, memory: Memory, own: Own) -> tuple[float, float, float]:
+    """(value, gap, residual) of the optimum without the kernel condition, carried by kernels near ``own.chi``.
 
     The gap is infinite where none were found; ``memory`` holds the answer otherwise.
     """
-    unconstrained(layout, log_prior, cost, x.V, memory.log_weight, memory.mass)
+    unconstrained(layout, step.log_prior, step.cost, x.V, memory.log_weight, memory.mass)
     set_scale(layout, memory.mass, memory.state_scale)
-    for i in range(x.q.shape[0]):
-        x.q[i] = 1.0
-        memory.root_weight[i] = np.exp(0.5 * memory.log_weight[i])
-    copy_into(x.xi, memory.chi)
+    for b in range(x.q.shape[0]):
+        x.q[b] = 1.0
+        memory.root_weight[b] = np.exp(0.5 * memory.log_weight[b])
+    copy_into(x.xi, own.chi)
     for h in range(layout.states.shape[0] - 1):
-        if not carry_layer(layout, h, rows, x, memory):
+        if not carry_layer(rows, layout, h, x, memory, own):
             return np.nan, np.inf, np.inf
-    for i in range(x.lam.shape[0]):
-        x.lam[i] = 0.0
-    reach_of(layout, rows, 0.0, memory)
-    return certify(layout, rows, log_prior, cost, x, memory)
+        reach_ellipsoids(rows, layout, h, memory, own)
+    fill(x.lam, 0.0)
+    return certify(layout, rows, step, x, memory, own)
