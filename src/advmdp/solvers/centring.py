@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advmdp._compiled import inner_kernel, kernel
-from advmdp.solvers.layout import Layout, PerFree, copy_into, fill, layer, view1, view2
+from advmdp.solvers.layout import Layout, Per, copy_into, fill, layer, view1, view2
 
 Floats = NDArray[np.float64]
 
@@ -30,10 +30,10 @@ LIMIT = 40
 class Points(NamedTuple):
     """Points of all blocks."""
 
-    centre: PerFree  # where to centre from, and then the centres
-    last: PerFree  # where a step ended
-    before: PerFree  # what that step had been given
-    chi: PerFree  # where to start
+    centre: Per.Free  # where to centre from, and then the centres
+    last: Per.Free  # where a step ended
+    before: Per.Free  # what that step had been given
+    chi: Per.Free  # where to start
 
 
 @kernel

@@ -19,22 +19,7 @@ from numpy.typing import NDArray
 from advmdp._compiled import chosen_kernel, inner_kernel, kernel
 from advmdp.solvers import tridiagonal
 from advmdp.solvers.certificate import certify_rolled, set_scale, start_prices
-from advmdp.solvers.layout import (
-    BufferSizes,
-    Diagonals,
-    Layout,
-    OffDiagonals,
-    PerBlock,
-    PerNext,
-    PerRow,
-    PerState,
-    allocate,
-    copy_into,
-    fill,
-    layer,
-    view1,
-    view2,
-)
+from advmdp.solvers.layout import BufferSizes, Layout, Per, allocate, copy_into, fill, layer, view1, view2
 
 Floats = NDArray[np.float64]
 
@@ -54,44 +39,44 @@ PLAIN = 0.3
 class Step(NamedTuple):
     """The objective: minimise sum of q cost + q log(q / prior)."""
 
-    log_prior: PerBlock
-    cost: PerBlock
+    log_prior: Per.Block
+    cost: Per.Block
 
 
 class Memory(NamedTuple):
     """What the iteration writes to besides the iterate, whatever the kind of set; allocated once per shape."""
 
-    log_weight: PerBlock
-    weight: PerBlock
-    root_weight: PerBlock
-    state_scale: PerState  # 1 / sqrt of the starting mass, scales the Schur complement
-    reach: PerNext  # kernels mixed with all that the sets allow
-    q_residual: PerBlock
-    flow_residual: PerState
-    inverse: PerRow  # 1 / y
-    ratio: PerRow  # lam / y
-    ready: PerRow  # q / y
-    term: PerRow  # dlam = term - ratio dy
-    second: PerRow  # dlam dy
-    curved: PerBlock  # the same of a cone
-    corner: PerBlock  # the root of dq / dV(s), V of other states fixed
-    goal: PerBlock  # dq at dV = 0
-    diag: Diagonals
-    off: OffDiagonals
+    log_weight: Per.Block
+    weight: Per.Block
+    root_weight: Per.Block
+    state_scale: Per.State  # 1 / sqrt of the starting mass, scales the Schur complement
+    reach: Per.Next  # kernels mixed with all that the sets allow
+    q_residual: Per.Block
+    flow_residual: Per.State
+    inverse: Per.Row  # 1 / y
+    ratio: Per.Row  # lam / y
+    ready: Per.Row  # q / y
+    term: Per.Row  # dlam = term - ratio dy
+    second: Per.Row  # dlam dy
+    curvature: Per.Block  # the sum of these, and of the products of the moves of a cone
+    corner: Per.Block  # the root of dq / dV(s), V of other states fixed
+    goal: Per.Block  # dq at dV = 0
+    diag: Per.Diag
+    off: Per.Off
     stacked: Floats  # scratch: m rows, of all blocks of a layer
     work: Floats  # scratch: rows of blocks of the widest layer
     fastest: Floats  # scratch: one row
     products: Floats  # one entry: the number of complementarity products
-    kernels: PerNext
-    bound: PerBlock  # a lower bound of P.V over the set
-    log_q: PerBlock
-    q: PerBlock
-    kept_log_q: PerBlock  # the answer of the best certificate so far, if that was not good enough
-    kept_q: PerBlock
-    kept_kernels: PerNext
-    mass: PerState
-    entry_rounding: PerNext  # how well an entry of P is known
-    blur: PerState  # how well the logarithm of the mass is known
+    kernels: Per.Next
+    bound: Per.Block  # a lower bound of P.V over the set
+    log_q: Per.Block
+    q: Per.Block
+    kept_log_q: Per.Block  # the answer of the best certificate so far, if that was not good enough
+    kept_q: Per.Block
+    kept_kernels: Per.Next
+    mass: Per.State
+    entry_rounding: Per.Next  # how well an entry of P is known
+    blur: Per.State  # how well the logarithm of the mass is known
 
 
 def make_memory(layout: Layout, sizes: BufferSizes) -> Memory:
@@ -150,7 +135,8 @@ def aim_layer(
 
 @chosen_kernel
 def move_layer(rows: Any, layout: Layout, h: int, x: Any, d: Any, memory: Any, own: Any) -> float:
-    """Moves of the blocks but for ``d.lam``, from those of the prices; the longest step that cones allow."""
+    """Moves of the blocks but for ``d.lam``, from those of the prices; the longest step that cones allow.  The products
+    of their moves are added to ``curvature``, which is zero."""
     raise NotImplementedError
 
 
@@ -197,8 +183,7 @@ def iterate(
         target = PLAIN * mu
         if not plain:
             longest = direction(layout, rows, x, 0.0, False, d, memory, own)
-            after = after_predictor(mu, min(1.0, longest), second_order(layout, x, memory))
-            target = corrected_target(mu, dual, after)
+            target = corrected_target(mu, dual, min(1.0, longest), x.q, memory.curvature, memory.products[0])
         longest = direction(layout, rows, x, target, not plain, d, memory, own)
         stuck = not np.isfinite(d.V[0])
         if not stuck:
@@ -323,30 +308,16 @@ def direction(
     largest = 0.0
     for h in range(H):
         x_h, d_h, memory_h = layer(layout, h, (x, d, memory))
+        fill(memory_h.curvature, 0.0)
         longest = min(longest, move_layer(rows, layout, h, x, d, memory, own))
-        fastest = view1(memory.fastest, 0, layout.blocks[h])
-        for b in range(fastest.shape[0]):
-            fastest[b] = -d_h.q[b] / x_h.q[b]
-        move_multipliers(
-            memory_h.term, memory_h.ratio, memory_h.inverse, x_h.lam, d_h.y, d_h.lam, memory_h.second, fastest
-        )
-        largest = max(largest, largest_of(fastest))
-    return min(longest, 1.0 / largest if largest > 0.0 else np.inf)
-
-
-@inner_kernel
-def second_order(layout: Layout, x: Any, memory: Memory) -> float:
-    """The mean product of the moves of a slack and its multiplier, relative to the occupancies of x."""
-    total = memory.fastest
-    mean = 0.0
-    for h in range(layout.states.shape[0]):
-        at = layout.block_at[h]
-        (memory_h,) = layer(layout, h, (memory,))
-        copy_into(view1(total, 0, layout.blocks[h]), memory_h.curved)
-        add_products(memory_h.second, total)
         for b in range(layout.blocks[h]):
-            mean += total[b] / x.q[at + b]
-    return float(mean / memory.products[0])
+            memory.fastest[b] = -d_h.q[b] / x_h.q[b]
+        decrease = move_multipliers(
+            memory_h.term, memory_h.ratio, memory_h.inverse, x_h.lam, d_h.y, d_h.lam, memory_h.second,
+            memory_h.curvature, memory.fastest,
+        )  # fmt: skip
+        largest = max(largest, decrease)
+    return min(longest, 1.0 / largest if largest > 0.0 else np.inf)
 
 
 @inner_kernel
@@ -425,8 +396,15 @@ def recall(memory: Any) -> None:
 
 
 @inner_kernel
-def corrected_target(mu: float, dual: float, after: float) -> float:
-    """Mehrotra's rule: the better the predictor does (mean complementarity ``after``), the closer the aim."""
+def corrected_target(mu: float, dual: float, length: float, q: Floats, curvature: Floats, count: float) -> float:
+    """Mehrotra's rule: the less mean complementarity ``length`` of the predictor leaves, the closer the aim.
+
+    The predictor aims at zero: to first order every product falls in proportion.
+    """
+    second = 0.0
+    for b in range(q.shape[0]):
+        second += curvature[b] / q[b]
+    after = max((1.0 - length) * mu + length * length * (second / count), 0.0)
     sigma = (after / mu) ** 3 if mu > 0.0 else 0.0
     if dual > SLACKNESS * mu:
         sigma = max(sigma, HOLD)
@@ -478,10 +456,10 @@ def aim_multipliers(
 @inner_kernel
 def move_multipliers(
     term: Floats, ratio: Floats, inverse: Floats, multiplier: Floats, slack_move: Floats, move: Floats,
-    second: Floats, fastest: Floats,
-) -> None:  # fmt: skip
-    """Moves of the multipliers (rows, N) from those of their slacks, the products of both, and, per block, the largest
-    relative decrease of a slack or a multiplier, if it is above what ``fastest`` has.
+    second: Floats, curvature: Floats, fastest: Floats,
+) -> float:  # fmt: skip
+    """Moves of the multipliers (rows, N) from those of their slacks, and the products of both, which are added to
+    ``curvature``; the largest relative decrease of a slack, of a multiplier, or that ``fastest`` has for a block.
 
     The multiplier of a pair that does not count is zero, and so is its move; it limits nothing.
     """
@@ -492,34 +470,12 @@ def move_multipliers(
             dlam = term[i, b] - ratio[i, b] * dy
             move[i, b] = dlam
             second[i, b] = dlam * dy
+            curvature[b] += dlam * dy
             speed = max(-dy * inverse[i, b], -dlam / max(multiplier[i, b], 1e-300))
             fastest[b] = max(fastest[b], speed)
-
-
-@inner_kernel
-def add_products(products: Floats, total: Floats) -> None:
-    """``total_b`` grows by the sum of the products (rows, N) of block b."""
-    n_rows, N = products.shape
-    for i in range(n_rows):
-        for b in range(N):
-            total[b] += products[i, b]
-
-
-@inner_kernel
-def after_predictor(mu: float, length: float, second: float) -> float:
-    """Mean complementarity after ``length`` of the predictor, given the mean of its products of moves.
-
-    The predictor aims at zero: to first order every product falls in proportion.
-    """
-    return max((1.0 - length) * mu + length * length * second, 0.0)
-
-
-@inner_kernel
-def largest_of(x: Floats) -> float:
-    """The largest entry, or zero if all are negative."""
     largest = 0.0
-    for i in range(x.shape[0]):
-        largest = max(largest, x[i])
+    for b in range(N):
+        largest = max(largest, fastest[b])
     return largest
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import Annotated, Any, NamedTuple, TypeVar, get_type_hints
 
@@ -67,18 +68,21 @@ EXTENTS = {
     "off": ("states", "nexts"),
 }  # fmt: skip
 
-# Types of the buffers in a record; a plain ``Floats`` in one is scratch, the same for all layers.
-PerBlock = Annotated[Floats, "block"]
-PerNext = Annotated[Floats, "next"]
-PerRow = Annotated[Floats, "row"]
-PerFree = Annotated[Floats, "free"]
-PerCone = Annotated[Floats, "cone"]
-PerTriangle = Annotated[Floats, "triangle"]
-PerSlope = Annotated[Floats, "slope"]
-PerRowSlope = Annotated[Floats, "row_slope"]
-PerState = Annotated[Floats, "state"]
-Diagonals = Annotated[Floats, "diag"]
-OffDiagonals = Annotated[Floats, "off"]
+
+class Per:
+    """Types of the buffers in a record; a plain ``Floats`` there is scratch, the same for all layers."""
+
+    Block = Annotated[Floats, "block"]
+    Next = Annotated[Floats, "next"]
+    Row = Annotated[Floats, "row"]
+    Free = Annotated[Floats, "free"]
+    Cone = Annotated[Floats, "cone"]
+    Triangle = Annotated[Floats, "triangle"]
+    Slope = Annotated[Floats, "slope"]
+    RowSlope = Annotated[Floats, "row_slope"]
+    State = Annotated[Floats, "state"]
+    Diag = Annotated[Floats, "diag"]
+    Off = Annotated[Floats, "off"]
 
 
 def make_layout(
@@ -106,11 +110,13 @@ def make_layout(
     return Layout(**counts, **offsets), BufferSizes(**totals)
 
 
-@cache
-def kinds_of(record: object) -> dict[str, str | None]:
+def _kinds_of(record: Any) -> dict[str, str | None]:
     """The kind of each buffer of a record (a NamedTuple), None for scratch."""
     hints = get_type_hints(record, include_extras=True)
     return {name: getattr(hint, "__metadata__", (None,))[0] for name, hint in hints.items()}
+
+
+kinds_of: Callable[[Any], dict[str, str | None]] = cache(_kinds_of)
 
 
 def allocate(record: type[Record], sizes: BufferSizes, **scratch: Floats) -> Record:

@@ -17,17 +17,7 @@ from advmdp._compiled import kernel
 from advmdp.confidence import ConfidenceSet, EllipsoidSet
 from advmdp.errors import InvalidMDPError
 from advmdp.layered import Layers, SparseRows
-from advmdp.solvers.layout import (
-    PerBlock,
-    PerFree,
-    PerNext,
-    PerRow,
-    PerRowSlope,
-    PerSlope,
-    layer_views,
-    make_layout,
-    view2,
-)
+from advmdp.solvers.layout import Per, layer_views, make_layout, view2
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -316,13 +306,13 @@ def kept_tables(problem: Problem, tables: Sequence[Floats]) -> Floats:
 class EllipsoidTables(NamedTuple):
     """Those of a :class:`ReducedEllipsoid`."""
 
-    P0: PerNext
-    G: PerSlope
-    E0: PerRow
-    E: PerRowSlope
-    chi: PerFree
+    P0: Per.Next
+    G: Per.Slope
+    E0: Per.Row
+    E: Per.RowSlope
+    chi: Per.Free
     active: Annotated[Integers, "free"]
-    smallest: PerBlock
+    smallest: Per.Block
 
 
 def kept_rows(problem: Problem, confidence_set: EllipsoidSet) -> EllipsoidTables:

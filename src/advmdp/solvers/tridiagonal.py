@@ -100,13 +100,20 @@ def factor_upper(matrix: Floats) -> int:
 
 
 @inner_kernel
-def solve_upper(upper: Floats, x: Floats) -> None:
-    """Solve ``U' U x = x`` in place, after :func:`factor_upper`."""
+def solve_lower(upper: Floats, x: Floats) -> None:
+    """x := U'^-1 x."""
     n = upper.shape[0]
     for j in range(n):
         x[j] /= upper[j, j]
+        value = x[j]
         for u in range(j + 1, n):
-            x[u] -= upper[j, u] * x[j]
+            x[u] -= upper[j, u] * value
+
+
+@inner_kernel
+def solve_upper(upper: Floats, x: Floats) -> None:
+    """x := U^-1 x."""
+    n = upper.shape[0]
     for j in range(n - 1, -1, -1):
         total = x[j]
         for u in range(j + 1, n):
@@ -149,25 +156,14 @@ def factor(sizes: Integers, diag: Floats, diag_at: Integers, off: Floats, off_at
 
 @inner_kernel
 def solve(
-    sizes: Integers,
-    diag: Floats,
-    diag_at: Integers,
-    off: Floats,
-    off_at: Integers,
-    state_at: Integers,
-    x: Floats,
+    sizes: Integers, diag: Floats, diag_at: Integers, off: Floats, off_at: Integers, state_at: Integers, x: Floats
 ) -> None:
     """Solve in place for one right-hand side over the states, after :func:`factor`."""
     last = sizes.shape[0] - 1
     for h in range(last + 1):
         n = sizes[h]
-        upper = view2(diag, diag_at[h], n, n)
         here = view1(x, state_at[h], n)
-        for j in range(n):
-            here[j] /= upper[j, j]
-            value = here[j]
-            for u in range(j + 1, n):
-                here[u] -= upper[j, u] * value
+        solve_lower(view2(diag, diag_at[h], n, n), here)
         if h < last:
             m = sizes[h + 1]
             coupling = view2(off, off_at[h], n, m)
@@ -178,7 +174,6 @@ def solve(
                     there[u] -= coupling[j, u] * value
     for h in range(last, -1, -1):
         n = sizes[h]
-        upper = view2(diag, diag_at[h], n, n)
         here = view1(x, state_at[h], n)
         if h < last:
             m = sizes[h + 1]
@@ -189,8 +184,4 @@ def solve(
                 for u in range(m):
                     total -= coupling[j, u] * there[u]
                 here[j] = total
-        for j in range(n - 1, -1, -1):
-            total = here[j]
-            for u in range(j + 1, n):
-                total -= upper[j, u] * here[u]
-            here[j] = total / upper[j, j]
+        solve_upper(view2(diag, diag_at[h], n, n), here)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from advmdp._compiled import body_of, inner_kernel
 from advmdp.solvers import interior_point, tridiagonal
 from advmdp.solvers.interior_point import Memory, arriving
-from advmdp.solvers.layout import BufferSizes, Layout, PerBlock, PerNext, PerRow, PerState, allocate, fill, layer, view2
+from advmdp.solvers.layout import BufferSizes, Layout, Per, allocate, fill, layer, view2
 
 Floats = NDArray[np.float64]
 
@@ -22,33 +22,33 @@ class Rows(NamedTuple):
     """Tightened intervals, 1 where an entry is free and 0 where it is fixed, and an interior point, which is also the
     value of the fixed entries."""
 
-    low: PerNext
-    high: PerNext
-    free: PerNext
-    inside: PerNext
+    low: Per.Next
+    high: Per.Next
+    free: Per.Next
+    inside: Per.Next
 
 
 class Point(NamedTuple):
     """An iterate, or a direction, in units of the block weights."""
 
-    q: PerBlock
-    y: PerRow  # a, then b
-    lam: PerRow  # alpha, then beta
-    kappa: PerBlock
-    V: PerState
+    q: Per.Block
+    y: Per.Row  # a, then b
+    lam: Per.Row  # alpha, then beta
+    kappa: Per.Block
+    V: Per.State
 
 
 class Own(NamedTuple):
     """Working memory."""
 
-    y_residual: PerNext
-    spread: PerNext  # d
-    share: PerNext  # p
-    q_inverse: PerBlock  # 1 / Kq
-    sum_inverse: PerBlock  # 1 / sum d, or 0 where every entry is fixed
-    excess: PerBlock  # sum e - 1
-    y_rhs: PerNext
-    q_rhs: PerBlock
+    y_residual: Per.Next
+    spread: Per.Next  # d
+    share: Per.Next  # p
+    q_inverse: Per.Block  # 1 / Kq
+    sum_inverse: Per.Block  # 1 / sum d, or 0 where every entry is fixed
+    excess: Per.Block  # sum e - 1
+    y_rhs: Per.Next
+    q_rhs: Per.Block
 
 
 def make_own(layout: Layout, sizes: BufferSizes) -> Own:
@@ -113,30 +113,22 @@ def box_residuals(rows: Rows, layout: Layout, h: int, x: Point, memory: Memory, 
     for i in range(N):
         memory.q_residual[i] -= x.kappa[i]
     for t in range(m):
-        entry_residuals(
-            x.V[n + t], x.kappa, x.q, rows.low[t], rows.high[t], rows.free[t], rows.inside[t], x.y[t], x.lam[t],
-            x.lam[m + t], memory.q_residual, own.y_residual[t], off, flow,
-        )  # fmt: skip
+        for i in range(N):
+            # A fixed entry has one free multiplier, which stationarity sets to V_t + kappa.
+            ahead = x.V[n + t] + x.kappa[i]
+            free = rows.free[t, i]
+            fixed = (1.0 - free) * rows.inside[t, i]
+            alpha = x.lam[t, i]
+            beta = x.lam[m + t, i]
+            low = rows.low[t, i]
+            memory.q_residual[i] += low * alpha - rows.high[t, i] * beta + fixed * ahead
+            y = free * (ahead - alpha + beta)
+            own.y_residual[t, i] = y
+            off[i] = max(off[i], abs(y))
+            flow[i] = free * (low * x.q[i] + x.y[t, i]) + fixed * x.q[i]
         memory.flow_residual[n + t] -= arriving(memory.root_weight, memory.state_scale[n + t], flow)
     for i in range(N):
         off[i] = max(off[i], abs(memory.q_residual[i]))
-
-
-@inner_kernel
-def entry_residuals(
-    price: float, kappa: Floats, q: Floats, low: Floats, high: Floats, free: Floats, inside: Floats, a: Floats,
-    alpha: Floats, beta: Floats, q_residual: Floats, y_residual: Floats, off: Floats, flow: Floats,
-) -> None:  # fmt: skip
-    """The part of one next state in the residuals of a layer; ``flow`` is what goes into it."""
-    for i in range(q.shape[0]):
-        # A fixed entry has one free multiplier, which stationarity sets to V_t + kappa.
-        ahead = price + kappa[i]
-        fixed = (1.0 - free[i]) * inside[i]
-        q_residual[i] += low[i] * alpha[i] - high[i] * beta[i] + fixed * ahead
-        y = free[i] * (ahead - alpha[i] + beta[i])
-        y_residual[i] = y
-        off[i] = max(off[i], abs(y))
-        flow[i] = free[i] * (low[i] * q[i] + a[i]) + fixed * q[i]
 
 
 @body_of(interior_point.eliminate_layer, Rows)
@@ -236,37 +228,31 @@ def laplacian_row(
 def aim_boxes(
     rows: Rows, layout: Layout, h: int, x: Point, target: float, corrected: bool, d: Point, memory: Memory, own: Own
 ) -> None:
-    """dq0 = (g_q + p.g) / Kq, dy0 = d (g - (d.g) / sum d) + p dq0."""
+    """dq0 = (g_q + p.g) / Kq, dy0 = d (g - (d.g) / sum d) + p dq0, with right-hand sides g of y and g_q of q."""
     rows, x, d, memory, own = layer(layout, h, (rows, x, d, memory, own))
     m, N = rows.low.shape
     n = x.V.shape[0] - m
     inner = memory.work[0]
     flow = memory.work[1]
-    block_rhs(rows, memory.term, memory.q_residual, own, inner)
+    for i in range(N):
+        inner[i] = 0.0
+        own.q_rhs[i] = -memory.q_residual[i]
+    for t in range(m):
+        for i in range(N):
+            up = memory.term[t, i]
+            down = memory.term[m + t, i]
+            g = up - down - own.y_residual[t, i]
+            own.y_rhs[t, i] = g
+            inner[i] += own.spread[t, i] * g
+            edges = rows.high[t, i] * down - rows.low[t, i] * up
+            own.q_rhs[i] += edges + rows.free[t, i] * own.share[t, i] * g
     for i in range(N):
         inner[i] *= own.sum_inverse[i]
-    for i in range(N):
         memory.goal[i] = own.q_rhs[i] * own.q_inverse[i]
     for t in range(m):
         for i in range(N):
             flow[i] = own.spread[t, i] * (own.y_rhs[t, i] - inner[i]) + own.share[t, i] * memory.goal[i]
         d.V[n + t] -= arriving(memory.root_weight, memory.state_scale[n + t], flow)
-
-
-@inner_kernel
-def block_rhs(rows: Rows, term: Floats, q_residual: Floats, own: Own, inner: Floats) -> None:
-    """Right-hand sides g of y, and of q with y eliminated, for the blocks of a layer; ``inner = d.g``."""
-    m, N = rows.low.shape
-    for i in range(N):
-        inner[i] = 0.0
-        own.q_rhs[i] = -q_residual[i]
-    for t in range(m):
-        for i in range(N):
-            g = term[t, i] - term[m + t, i] - own.y_residual[t, i]
-            own.y_rhs[t, i] = g
-            inner[i] += own.spread[t, i] * g
-            edges = rows.high[t, i] * term[m + t, i] - rows.low[t, i] * term[t, i]
-            own.q_rhs[i] += edges + rows.free[t, i] * own.share[t, i] * g
 
 
 @body_of(interior_point.move_layer, Rows)
@@ -281,39 +267,20 @@ def move_boxes(rows: Rows, layout: Layout, h: int, x: Point, d: Point, memory: M
         d.q[i] = own.q_rhs[i]
     interior_point.add_price(n, 1.0, d.V, d.q)
     for t in range(m):
-        add_prices(d.V[n + t], own.spread[t], own.share[t], own.y_rhs[t], inner, d.q)
+        for i in range(N):
+            d.q[i] -= own.share[t, i] * d.V[n + t]
+            inner[i] += own.spread[t, i] * (own.y_rhs[t, i] - d.V[n + t])
     for i in range(N):
         d.q[i] *= own.q_inverse[i]
-    for i in range(N):
         d.kappa[i] = (inner[i] + own.excess[i] * d.q[i]) * own.sum_inverse[i]
-    for i in range(N):
         inner[i] *= own.sum_inverse[i]
     for t in range(m):
-        move_slacks(
-            d.V[n + t], own.spread[t], own.share[t], own.y_rhs[t], inner, d.q, rows.low[t], rows.high[t], rows.free[t],
-            d.y[t], d.y[m + t],
-        )  # fmt: skip
+        for i in range(N):
+            g = own.y_rhs[t, i] - d.V[n + t] - inner[i]
+            dy = own.spread[t, i] * g + own.share[t, i] * d.q[i]
+            d.y[t, i] = rows.free[t, i] * (dy - rows.low[t, i] * d.q[i])
+            d.y[m + t, i] = rows.free[t, i] * (rows.high[t, i] * d.q[i] - dy)
     return np.inf
-
-
-@inner_kernel
-def add_prices(price: float, spread: Floats, share: Floats, y_rhs: Floats, inner: Floats, dq: Floats) -> None:
-    """One next state's part in ``dq`` and in ``inner = d.(g - dV)``."""
-    for i in range(spread.shape[0]):
-        dq[i] -= share[i] * price
-        inner[i] += spread[i] * (y_rhs[i] - price)
-
-
-@inner_kernel
-def move_slacks(
-    price: float, spread: Floats, share: Floats, y_rhs: Floats, inner: Floats, dq: Floats, low: Floats, high: Floats,
-    free: Floats, da: Floats, db: Floats,
-) -> None:  # fmt: skip
-    """``dy = d (g - dV - mean) + p dq`` of one next state, and the moves of both slacks."""
-    for i in range(spread.shape[0]):
-        dy = spread[i] * (y_rhs[i] - price - inner[i]) + share[i] * dq[i]
-        da[i] = free[i] * (dy - low[i] * dq[i])
-        db[i] = free[i] * (high[i] * dq[i] - dy)
 
 
 @body_of(interior_point.answer_layer, Rows)

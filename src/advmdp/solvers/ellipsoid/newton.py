@@ -11,45 +11,9 @@ from advmdp._compiled import body_of, inner_kernel
 from advmdp.solvers import interior_point
 from advmdp.solvers.centring import tightest
 from advmdp.solvers.certificate import ROW_ROUNDING
-from advmdp.solvers.ellipsoid.blocks import (
-    add_price_sums,
-    add_row_sums,
-    add_slack_sums,
-    arrivals,
-    backward_substitute,
-    factor_blocks,
-    factor_blocks_by_rotations,
-    forward_substitute,
-    row_values,
-)
-from advmdp.solvers.ellipsoid.cone import (
-    cone_corrector,
-    cone_predictor,
-    cone_step,
-    inner_products,
-    move_cone,
-    scale_cone,
-)
+from advmdp.solvers.ellipsoid import blocks, cone
 from advmdp.solvers.interior_point import Memory
-from advmdp.solvers.layout import (
-    BufferSizes,
-    Layout,
-    PerBlock,
-    PerCone,
-    PerFree,
-    PerNext,
-    PerRow,
-    PerRowSlope,
-    PerSlope,
-    PerState,
-    PerTriangle,
-    allocate,
-    copy_into,
-    fill,
-    layer,
-    view1,
-    view2,
-)
+from advmdp.solvers.layout import BufferSizes, Layout, Per, allocate, copy_into, fill, layer, view1, view2
 
 Floats = NDArray[np.float64]
 
@@ -60,35 +24,35 @@ CERTIFIABLE = 1.25
 class Rows(NamedTuple):
     """The presolved sets: P = P0 + G chi, rows E0 + E chi >= 0, |chi| <= 1 (see ``presolve``)."""
 
-    P0: PerNext
-    G: PerSlope
-    E0: PerRow
-    E: PerRowSlope
+    P0: Per.Next
+    G: Per.Slope
+    E0: Per.Row
+    E: Per.RowSlope
 
 
 class Point(NamedTuple):
     """An iterate, or a direction, in units of the block weights."""
 
-    q: PerBlock
-    xi: PerFree
-    y: PerRow
-    lam: PerRow
-    u: PerCone  # u_xi, then u_q
-    V: PerState
+    q: Per.Block
+    xi: Per.Free
+    y: Per.Row
+    lam: Per.Row
+    u: Per.Cone  # u_xi, then u_q
+    V: Per.State
 
 
 class Own(NamedTuple):
     """Working memory; cone vectors have q last."""
 
-    dual_residual: PerCone
-    row_residual: PerRow
-    rounding: PerRow  # the size of a row's residual that rounding explains
-    scaling: PerCone  # the point w of the NT scaling
-    scale: PerBlock  # eta^-2, the factor of W^-2
-    triangle: PerTriangle  # Cholesky factors of the block matrices K
-    rhs: PerCone
-    cone_term: PerCone  # du = cone_term - W^-2 dx
-    chi: PerFree  # where the iteration starts; xi / q of the certified iterate
+    dual_residual: Per.Cone
+    row_residual: Per.Row
+    rounding: Per.Row  # the size of a row's residual that rounding explains
+    scaling: Per.Cone  # the point w of the NT scaling
+    scale: Per.Block  # eta^-2, the factor of W^-2
+    triangle: Per.Triangle  # Cholesky factors of the block matrices K
+    rhs: Per.Cone
+    cone_term: Per.Cone  # du = cone_term - W^-2 dx
+    chi: Per.Free  # where the iteration starts; xi / q of the certified iterate
     column: Floats  # scratch: a cone vector for all blocks of a layer
     cone_scratch: Floats  # scratch: three of them
     scratch: Floats  # for the centring of one block
@@ -143,7 +107,7 @@ def start_ellipsoids(rows: Rows, layout: Layout, h: int, mu: float, x: Point, me
     shrink = memory.work[1]
     value = memory.work[2]
     u = x.u
-    inner_products(own.chi, own.chi, k, size)
+    cone.inner_products(own.chi, own.chi, k, size)
     for b in range(N):
         shrink[b] = min(1.0, (1.0 - 1e-9) / np.sqrt(size[b])) if size[b] > 0.0 else 1.0
         u[k, b] = mu / (1.0 - size[b] * shrink[b] * shrink[b])
@@ -151,7 +115,7 @@ def start_ellipsoids(rows: Rows, layout: Layout, h: int, mu: float, x: Point, me
         for b in range(N):
             x.xi[j, b] = shrink[b] * own.chi[j, b]
             u[j, b] = -u[k, b] * x.xi[j, b]
-    floor = 0.1 / n_rows
+    floor = 0.1 / max(n_rows, 1)
     for i in range(n_rows):
         for b in range(N):
             value[b] = rows.E0[i, b]
@@ -179,22 +143,22 @@ def ellipsoid_residuals(rows: Rows, layout: Layout, h: int, x: Point, memory: Me
             dual[j, b] = -x.u[j, b]
     for b in range(N):
         dual[k, b] = memory.q_residual[b] - x.u[k, b]
-    add_price_sums(rows.P0, rows.G, view1(x.V, n, m), 1.0, dual)
-    add_row_sums(rows.E0, rows.E, x.lam, -1.0, dual)
+    blocks.add_price_sums(rows.P0, rows.G, view1(x.V, n, m), 1.0, dual)
+    blocks.add_row_sums(rows.E0, rows.E, x.lam, -1.0, dual)
     gap = memory.work[0]
     off = memory.work[1]
-    cone = memory.work[2]
-    inner_products(x.u, x.xi, k, cone)
+    product = memory.work[2]
+    cone.inner_products(x.u, x.xi, k, product)
     for b in range(N):
-        gap[b] += cone[b] + x.u[k, b] * x.q[b]
+        gap[b] += product[b] + x.u[k, b] * x.q[b]
         off[b] = 0.0
-    row_values(rows.E0, rows.E, x.q, x.xi, own.row_residual)
+    blocks.row_values(rows.E0, rows.E, x.q, x.xi, own.row_residual)
     slack_residuals(x.q, x.y, own.rounding, own.row_residual)
     for j in range(k + 1):
         for b in range(N):
             off[b] = max(off[b], abs(dual[j, b]))
-    arrivals(
-        rows.P0, rows.G, x.q, x.xi, memory.root_weight, view1(memory.state_scale, n, m), cone,
+    blocks.arrivals(
+        rows.P0, rows.G, x.q, x.xi, memory.root_weight, view1(memory.state_scale, n, m), product,
         view1(memory.flow_residual, n, m),
     )  # fmt: skip
 
@@ -220,14 +184,16 @@ def eliminate_ellipsoids(rows: Rows, layout: Layout, h: int, careful: bool, x: P
     m, k, N = rows.G.shape
     n = x.V.shape[0] - m
     work = memory.work
-    scale_cone(x.q, x.xi, x.u, own.scaling, own.scale, work)
+    cone.scale_cone(x.q, x.xi, x.u, own.scaling, own.scale, work)
     # What is missing of a slack moves its multiplier whatever the direction aims at.
-    add_slack_sums(rows.E0, rows.E, memory.ratio, own.row_residual, own.dual_residual, work[0])
+    blocks.add_slack_sums(rows.E0, rows.E, memory.ratio, own.row_residual, own.dual_residual, work[0])
     if careful:
         row = view2(own.column, 0, k + 1, N)
-        factor_blocks_by_rotations(x.q, memory.ratio, rows.E0, rows.E, own.scaling, own.scale, own.triangle, row, work)
+        blocks.factor_blocks_by_rotations(
+            x.q, memory.ratio, rows.E0, rows.E, own.scaling, own.scale, own.triangle, row, work
+        )
     else:
-        factor_blocks(x.q, memory.ratio, rows.E0, rows.E, own.scaling, own.scale, own.triangle, work)
+        blocks.factor_blocks(x.q, memory.ratio, rows.E0, rows.E, own.scaling, own.scale, own.triangle, work)
     copy_into(memory.corner, own.triangle[own.triangle.shape[0] - 1])
     for t in range(m):
         ahead = memory.state_scale[n + t]
@@ -237,7 +203,7 @@ def eliminate_ellipsoids(rows: Rows, layout: Layout, h: int, careful: bool, x: P
             target = column[j]
             for b in range(N):
                 target[b] = slope[b] * (memory.root_weight[b] * ahead)
-        forward_substitute(own.triangle, column)
+        blocks.forward_substitute(own.triangle, column)
 
 
 @body_of(interior_point.aim_layer, Rows)
@@ -250,19 +216,19 @@ def aim_ellipsoids(
     n = x.V.shape[0] - m
     rhs = own.rhs
     if corrected:
-        cone_corrector(
+        cone.cone_corrector(
             x.q, x.u, d.q, d.xi, d.u, own.scaling, own.scale, target, own.cone_scratch, memory.work, own.cone_term
         )
     else:
-        cone_predictor(x.q, x.xi, x.u, target, memory.work[0], own.cone_term)
+        cone.cone_predictor(x.q, x.xi, x.u, target, memory.work[0], own.cone_term)
     for j in range(k + 1):
         for b in range(N):
             rhs[j, b] = own.cone_term[j, b] - own.dual_residual[j, b]
-    add_row_sums(rows.E0, rows.E, memory.term, 1.0, rhs)
-    forward_substitute(own.triangle, rhs)
-    backward_substitute(own.triangle, rhs)
+    blocks.add_row_sums(rows.E0, rows.E, memory.term, 1.0, rhs)
+    blocks.forward_substitute(own.triangle, rhs)
+    blocks.backward_substitute(own.triangle, rhs)
     copy_into(memory.goal, rhs[k])
-    arrivals(
+    blocks.arrivals(
         rows.P0, rows.G, memory.goal, rhs, memory.root_weight, view1(memory.state_scale, n, m), memory.work[0],
         view1(d.V, n, m),
     )  # fmt: skip
@@ -279,24 +245,24 @@ def move_ellipsoids(rows: Rows, layout: Layout, h: int, x: Point, d: Point, memo
     for j in range(k + 1):
         fill(dx[j], 0.0)
     interior_point.add_price(n, 1.0, d.V, dx[k])
-    add_price_sums(rows.P0, rows.G, view1(d.V, n, m), -1.0, dx)
-    forward_substitute(own.triangle, dx)
-    backward_substitute(own.triangle, dx)
+    blocks.add_price_sums(rows.P0, rows.G, view1(d.V, n, m), -1.0, dx)
+    blocks.forward_substitute(own.triangle, dx)
+    blocks.backward_substitute(own.triangle, dx)
     for j in range(k):
         for b in range(N):
             d.xi[j, b] = dx[j, b] + own.rhs[j, b]
     for b in range(N):
         d.q[b] = dx[k, b] + own.rhs[k, b]
-    row_values(rows.E0, rows.E, d.q, d.xi, d.y)
+    blocks.row_values(rows.E0, rows.E, d.q, d.xi, d.y)
     for i in range(n_rows):
         for b in range(N):
             d.y[i, b] += own.row_residual[i, b]
-    move_cone(own.scaling, own.scale, own.cone_term, d.q, d.xi, memory.work[0], d.u)
-    inner_products(d.u, d.xi, k, memory.curved)
+    cone.move_cone(own.scaling, own.scale, own.cone_term, d.q, d.xi, memory.work[0], d.u)
+    cone.inner_products(d.u, d.xi, k, memory.curvature)
     for b in range(N):
-        memory.curved[b] += d.q[b] * d.u[k, b]
-    longest = cone_step(k, x.xi, x.q, d.xi, d.q, memory.work)
-    return min(longest, cone_step(k, x.u, x.u[k], d.u, d.u[k], memory.work))
+        memory.curvature[b] += d.q[b] * d.u[k, b]
+    longest = cone.cone_step(k, x.xi, x.q, d.xi, d.q, memory.work)
+    return min(longest, cone.cone_step(k, x.u, x.u[k], d.u, d.u[k], memory.work))
 
 
 @body_of(interior_point.answer_layer, Rows)
@@ -320,9 +286,9 @@ def ellipsoid_answer(rows: Rows, layout: Layout, h: int, x: Point, memory: Memor
     slope = view2(own.column, 0, k + 1, N)
     for j in range(k + 1):
         fill(slope[j], 0.0)
-    add_price_sums(rows.P0, rows.G, view1(x.V, n, m), 1.0, slope)
-    add_row_sums(rows.E0, rows.E, x.lam, -1.0, slope)
-    inner_products(slope, slope, k, memory.bound)
+    blocks.add_price_sums(rows.P0, rows.G, view1(x.V, n, m), 1.0, slope)
+    blocks.add_row_sums(rows.E0, rows.E, x.lam, -1.0, slope)
+    cone.inner_products(slope, slope, k, memory.bound)
     for b in range(N):
         memory.bound[b] = slope[k, b] - np.sqrt(memory.bound[b])
     return inside

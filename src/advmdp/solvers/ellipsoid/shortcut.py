@@ -18,14 +18,7 @@ from numpy.typing import NDArray
 from advmdp._compiled import inner_kernel, kernel
 from advmdp.solvers import tridiagonal
 from advmdp.solvers.certificate import log_mass, set_scale
-from advmdp.solvers.ellipsoid.blocks import (
-    add_price_sums,
-    arrivals,
-    backward_substitute,
-    factor_blocks,
-    forward_substitute,
-    row_values,
-)
+from advmdp.solvers.ellipsoid import blocks
 from advmdp.solvers.ellipsoid.cone import cone_step
 from advmdp.solvers.ellipsoid.newton import Own, Point, Rows, reach_ellipsoids
 from advmdp.solvers.interior_point import Memory, Step, certify
@@ -77,7 +70,7 @@ def barrier_metric(
     a point is not inside its set.
     """
     k, N = chi.shape
-    row_values(E0, E, q, chi, y)
+    blocks.row_values(E0, E, q, chi, y)
     lowest = np.inf
     for i in range(y.shape[0]):
         for b in range(N):
@@ -97,7 +90,7 @@ def barrier_metric(
             w[j, b] = chi[j, b] * w[k, b]
     if not lowest > 0.0:
         return False
-    factor_blocks(q, ratio, E0, E, w, scale, triangle, work)
+    blocks.factor_blocks(q, ratio, E0, E, w, scale, triangle, work)
     return True
 
 
@@ -121,7 +114,7 @@ def carry_layer(rows: Rows, layout: Layout, h: int, x: Point, memory: Memory, ow
         # What is missing, in units of the root of the mass: sqrt(mass) - arriving / sqrt(mass).
         for t in range(m):
             missing[t] = 1.0 / scale[t]
-        arrivals(P0, G, x.q, chi, weight, scale, memory.work[0], missing)
+        blocks.arrivals(P0, G, x.q, chi, weight, scale, memory.work[0], missing)
         worst = 0.0
         for t in range(m):
             worst = max(worst, abs(missing[t]) * scale[t])
@@ -135,7 +128,7 @@ def carry_layer(rows: Rows, layout: Layout, h: int, x: Point, memory: Memory, ow
             for j in range(k):
                 for b in range(N):
                     stacked[t, j * N + b] = weight[b] * scale[t] * G[t, j, b]
-            forward_substitute(own.triangle, view2(memory.stacked, t * k * N, k, N))
+            blocks.forward_substitute(own.triangle, view2(memory.stacked, t * k * N, k, N))
         # Masses sum to one whatever nu does along the vector of their roots: fill that direction in.
         for t in range(m):
             for u in range(m):
@@ -143,19 +136,18 @@ def carry_layer(rows: Rows, layout: Layout, h: int, x: Point, memory: Memory, ow
         tridiagonal.add_gram(system, stacked, k * N, 1.0)
         if tridiagonal.factor_upper(system) > 0:
             return False
+        tridiagonal.solve_lower(system, missing)
         tridiagonal.solve_upper(system, missing)
         for t in range(m):
             missing[t] *= scale[t]
         for j in range(k + 1):
-            for b in range(N):
-                column[j, b] = 0.0
-        add_price_sums(P0, G, missing, 1.0, column)
-        forward_substitute(own.triangle, change)
-        backward_substitute(own.triangle, change)
-        for b in range(N):
-            column[k, b] = 0.0
+            fill(column[j], 0.0)
+        blocks.add_price_sums(P0, G, missing, 1.0, column)
+        blocks.forward_substitute(own.triangle, change)
+        blocks.backward_substitute(own.triangle, change)
+        fill(column[k], 0.0)
         longest = cone_step(k, chi, x.q, change, column[k], memory.work)
-        row_values(E0, E, column[k], change, inverse)
+        blocks.row_values(E0, E, column[k], change, inverse)
         for i in range(n_rows):
             for b in range(N):
                 if inverse[i, b] < 0.0:
