@@ -1,0 +1,118 @@
+"""Flat buffers and what a layer has of them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from advmdp._compiled import body_of, chosen_kernel, kernel
+from advmdp.solvers.layout import EXTENTS, Layout, Per, allocate, kinds_of, layer, layer_views, make_layout
+
+LAYOUT, SIZES = make_layout((1, 3, 2, 1), 2, [5, 4, 0], [2, 1, 0])
+
+
+class Everything(NamedTuple):
+    """A buffer of each kind, and scratch."""
+
+    block: Per.Block
+    next: Per.Next
+    row: Per.Row
+    free: Per.Free
+    cone: Per.Cone
+    triangle: Per.Triangle
+    slope: Per.Slope
+    row_slope: Per.RowSlope
+    state: Per.State
+    diag: Per.Diag
+    off: Per.Off
+    scratch: np.ndarray
+
+
+class Few(NamedTuple):
+    """Another record."""
+
+    block: Per.Block
+
+
+@chosen_kernel
+def answer(record: object, out: np.ndarray) -> None:
+    raise NotImplementedError
+
+
+@body_of(answer, Everything)
+def _of_everything(record: Everything, out: np.ndarray) -> None:
+    out[0] = 1.0
+
+
+@body_of(answer, Few)
+def _of_few(record: Few, out: np.ndarray) -> None:
+    out[0] = 2.0
+
+
+@kernel
+def _ask(record: object, out: np.ndarray) -> None:
+    answer(record, out)
+
+
+@kernel
+def _number_layer(layout: Layout, h: int, record: Everything, few: Few) -> float:
+    """Add 1, 2, ... to the entries that layer h has of each buffer; the sizes of two of them and of another record."""
+    here, other = layer(layout, h, (record, few))
+    _number(here.block)
+    _number(here.next.reshape(-1))
+    _number(here.row.reshape(-1))
+    _number(here.free.reshape(-1))
+    _number(here.cone.reshape(-1))
+    _number(here.triangle.reshape(-1))
+    _number(here.slope.reshape(-1))
+    _number(here.row_slope.reshape(-1))
+    _number(here.state)
+    _number(here.diag.reshape(-1))
+    _number(here.off.reshape(-1))
+    return here.slope.shape[1] + 100.0 * here.off.shape[0] + 10000.0 * other.block.shape[0] + here.scratch.shape[0]
+
+
+@kernel
+def _number(x: np.ndarray) -> None:
+    for i in range(x.shape[0]):
+        x[i] += i + 1.0
+
+
+def everything() -> Everything:
+    return allocate(Everything, SIZES, scratch=np.zeros(7))
+
+
+def test_layers_share_out_each_buffer_without_gaps_or_overlap() -> None:
+    record = everything()
+    for h in range(3):
+        (here,) = layer_views(LAYOUT, h, (record,))
+        for name, table in zip(record._fields, here, strict=True):
+            assert table.shape == record.scratch.shape if name == "scratch" else len(table.shape) == len(EXTENTS[name])
+            table += 1.0
+    # Of states a layer has those of the next one too, but for the terminal one, which none has.
+    expected = {"state": [1.0] + [2.0] * 5 + [0.0], "scratch": [3.0] * 7}
+    for name, buffer in zip(record._fields, record, strict=True):
+        np.testing.assert_array_equal(buffer, expected.get(name, np.ones_like(buffer)))
+
+
+@pytest.mark.parametrize("h", [0, 1, 2])
+def test_compiled_views_are_those_of_the_interpreter(h: int) -> None:
+    record, same, few = everything(), everything(), allocate(Few, SIZES)
+    found = _number_layer(LAYOUT, h, record, few)
+    here, other = layer_views(LAYOUT, h, (same, few))
+    for name, table in zip(same._fields, here, strict=True):
+        if kinds_of(Everything)[name] is not None:
+            table += 1.0 + np.arange(table.size).reshape(table.shape)
+    for compiled, interpreted in zip(record, same, strict=True):
+        np.testing.assert_array_equal(compiled, interpreted)
+    assert found == here.slope.shape[1] + 100 * here.off.shape[0] + 10000 * other.block.shape[0] + 7
+
+
+def test_a_chosen_kernel_has_the_body_of_the_type_of_its_first_argument() -> None:
+    out = np.zeros(1)
+    _ask(everything(), out)
+    assert out[0] == 1.0
+    _ask(allocate(Few, SIZES), out)
+    assert out[0] == 2.0
