@@ -17,6 +17,7 @@ from advmdp._compiled import kernel
 from advmdp.confidence import ConfidenceSet, EllipsoidSet
 from advmdp.errors import InvalidMDPError
 from advmdp.layered import Layers, SparseRows
+from advmdp.rows.ellipsoid import EMPTY_MARGIN
 from advmdp.solvers.layout import Per, layer_views, make_layout, view2
 
 Floats = NDArray[np.float64]
@@ -330,7 +331,8 @@ def kept_rows(problem: Problem, confidence_set: EllipsoidSet) -> EllipsoidTables
             # Rows are next states, which are counted anew; an active row of -1 stays what it is.
             place = np.full(sizes[h + 1] + 1, -1)
             place[nexts] = np.arange(len(nexts))
-            here = here._replace(E0=here.E0[nexts], E=here.E[nexts], active=place[here.active])
+            active = place[np.where(here.smallest > EMPTY_MARGIN, -1, here.active)]  # none of empty blocks
+            here = here._replace(E0=here.E0[nexts], E=here.E[nexts], active=active)
         here = here._replace(P0=here.P0[nexts], G=here.G[nexts])
         blocks = (np.arange(A)[:, None] * sizes[h] + states).ravel()
         for part, table in zip(parts, here, strict=True):

@@ -72,7 +72,7 @@ def start_boxes(rows: Rows, layout: Layout, h: int, mu: float, x: Point, memory:
     """The kernels are inside their boxes."""
     rows, x, memory = layer(layout, h, (rows, x, memory))
     m, N = rows.low.shape
-    n = x.V.shape[0] - m
+    n = layout.states[h]
     y = x.y
     lam = x.lam
     top = memory.work[0]
@@ -106,7 +106,7 @@ def box_residuals(rows: Rows, layout: Layout, h: int, x: Point, memory: Memory, 
     """Entry by entry."""
     rows, x, memory, own = layer(layout, h, (rows, x, memory, own))
     m, N = rows.low.shape
-    n = x.V.shape[0] - m
+    n = layout.states[h]
     off = memory.work[1]
     flow = memory.work[2]
     fill(off, 0.0)
@@ -137,7 +137,7 @@ def eliminate_boxes(rows: Rows, layout: Layout, h: int, careful: bool, x: Point,
     there = view2(memory.diag, layout.diag_at[h + 1], layout.nexts[h], layout.nexts[h])
     rows, x, memory, own = layer(layout, h, (rows, x, memory, own))
     m, N = rows.low.shape
-    n = x.V.shape[0] - m
+    n = layout.states[h]
     for t in range(m):
         for i in range(N):
             memory.ready[t, i] *= rows.free[t, i]
@@ -231,7 +231,7 @@ def aim_boxes(
     """dq0 = (g_q + p.g) / Kq, dy0 = d (g - (d.g) / sum d) + p dq0, with right-hand sides g of y and g_q of q."""
     rows, x, d, memory, own = layer(layout, h, (rows, x, d, memory, own))
     m, N = rows.low.shape
-    n = x.V.shape[0] - m
+    n = layout.states[h]
     inner = memory.work[0]
     flow = memory.work[1]
     for i in range(N):
@@ -260,7 +260,7 @@ def move_boxes(rows: Rows, layout: Layout, h: int, x: Point, d: Point, memory: M
     """``dy = d (g - dV - mean) + p dq``; a box has no cone."""
     rows, x, d, memory, own = layer(layout, h, (rows, x, d, memory, own))
     m, N = rows.low.shape
-    n = x.V.shape[0] - m
+    n = layout.states[h]
     inner = memory.work[0]
     for i in range(N):
         inner[i] = 0.0
@@ -288,7 +288,7 @@ def box_answer(rows: Rows, layout: Layout, h: int, x: Point, memory: Memory, own
     """Row bounds -kappa + sum_t (V_t + kappa) (low_t if V_t + kappa >= 0 else high_t), which hold for any kappa."""
     rows, x, memory = layer(layout, h, (rows, x, memory))
     m, N = rows.low.shape
-    n = x.V.shape[0] - m
+    n = layout.states[h]
     for i in range(N):
         memory.bound[i] = -x.kappa[i] if m > 0 else 0.0
     for t in range(m):

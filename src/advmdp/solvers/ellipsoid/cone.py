@@ -25,7 +25,7 @@ def inner_products(x: Floats, y: Floats, k: int, out: Floats) -> None:
 
 
 @inner_kernel
-def scale_cone(q: Floats, xi: Floats, u: Floats, w: Floats, scale: Floats, work: Floats) -> None:
+def find_scaling(q: Floats, xi: Floats, u: Floats, w: Floats, scale: Floats, work: Floats) -> None:
     """Nesterov-Todd scaling of (q, xi) and u: W^-2 = scale (2 (Jw)(Jw)' - J), with w'Jw = 1."""
     k, N = xi.shape
     xx = work[0]
@@ -69,7 +69,7 @@ def apply_scaling(w: Floats, x: Floats, factor: Floats, sign: float, out: Floats
 
 
 @inner_kernel
-def cone_corrector(
+def corrector(
     q: Floats, u: Floats, dq: Floats, dxi: Floats, du: Floats, w: Floats, scale: Floats,
     target: float, scratch: Floats, work: Floats, out: Floats,
 ) -> None:  # fmt: skip
@@ -119,7 +119,7 @@ def cone_corrector(
 
 
 @inner_kernel
-def cone_predictor(q: Floats, xi: Floats, u: Floats, target: float, work: Floats, out: Floats) -> None:
+def predictor(q: Floats, xi: Floats, u: Floats, target: float, work: Floats, out: Floats) -> None:
     """``out = target q x^-1 - u``, with the inverse J x / x'Jx of x = (xi, q) in the cone's algebra."""
     k, N = xi.shape
     inner_products(xi, xi, k, work)
@@ -134,7 +134,7 @@ def cone_predictor(q: Floats, xi: Floats, u: Floats, target: float, work: Floats
 
 
 @inner_kernel
-def move_cone(w: Floats, scale: Floats, cone_term: Floats, dq: Floats, dxi: Floats, work: Floats, du: Floats) -> None:
+def move(w: Floats, scale: Floats, cone_term: Floats, dq: Floats, dxi: Floats, work: Floats, du: Floats) -> None:
     """``du = cone_term - W^-2 dx = cone_term - scale (2 (Jw) (Jw)'dx - J dx)``."""
     k, N = dxi.shape
     inner_products(w, dxi, k, work)
@@ -148,7 +148,7 @@ def move_cone(w: Floats, scale: Floats, cone_term: Floats, dq: Floats, dxi: Floa
 
 
 @inner_kernel
-def cone_step(k: int, point: Floats, head: Floats, step: Floats, step_head: Floats, work: Floats) -> float:
+def longest_step(k: int, point: Floats, head: Floats, step: Floats, step_head: Floats, work: Floats) -> float:
     """Largest alpha for which (head, point) + alpha (step_head, step), points of k coordinates, stays in the cone."""
     N = head.shape[0]
     pp = work[0]

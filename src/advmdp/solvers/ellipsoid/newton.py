@@ -136,7 +136,7 @@ def ellipsoid_residuals(rows: Rows, layout: Layout, h: int, x: Point, memory: Me
     """The dual residual of xi and q together."""
     rows, x, memory, own = layer(layout, h, (rows, x, memory, own))
     m, k, N = rows.G.shape
-    n = x.V.shape[0] - m
+    n = layout.states[h]
     dual = own.dual_residual
     for j in range(k):
         for b in range(N):
@@ -182,9 +182,9 @@ def eliminate_ellipsoids(rows: Rows, layout: Layout, h: int, careful: bool, x: P
     of both sides."""
     rows, x, memory, own = layer(layout, h, (rows, x, memory, own))
     m, k, N = rows.G.shape
-    n = x.V.shape[0] - m
+    n = layout.states[h]
     work = memory.work
-    cone.scale_cone(x.q, x.xi, x.u, own.scaling, own.scale, work)
+    cone.find_scaling(x.q, x.xi, x.u, own.scaling, own.scale, work)
     # What is missing of a slack moves its multiplier whatever the direction aims at.
     blocks.add_slack_sums(rows.E0, rows.E, memory.ratio, own.row_residual, own.dual_residual, work[0])
     if careful:
@@ -213,14 +213,14 @@ def aim_ellipsoids(
     """K^-1 (cone_term - dual residual + (E, E0)' term), where cone_term = target q x^-1 - u to first order."""
     rows, x, d, memory, own = layer(layout, h, (rows, x, d, memory, own))
     m, k, N = rows.G.shape
-    n = x.V.shape[0] - m
+    n = layout.states[h]
     rhs = own.rhs
     if corrected:
-        cone.cone_corrector(
+        cone.corrector(
             x.q, x.u, d.q, d.xi, d.u, own.scaling, own.scale, target, own.cone_scratch, memory.work, own.cone_term
         )
     else:
-        cone.cone_predictor(x.q, x.xi, x.u, target, memory.work[0], own.cone_term)
+        cone.predictor(x.q, x.xi, x.u, target, memory.work[0], own.cone_term)
     for j in range(k + 1):
         for b in range(N):
             rhs[j, b] = own.cone_term[j, b] - own.dual_residual[j, b]
@@ -240,7 +240,7 @@ def move_ellipsoids(rows: Rows, layout: Layout, h: int, x: Point, d: Point, memo
     rows, x, d, memory, own = layer(layout, h, (rows, x, d, memory, own))
     n_rows, k, N = rows.E.shape
     m = rows.G.shape[0]
-    n = x.V.shape[0] - m
+    n = layout.states[h]
     dx = view2(own.column, 0, k + 1, N)
     for j in range(k + 1):
         fill(dx[j], 0.0)
@@ -257,12 +257,12 @@ def move_ellipsoids(rows: Rows, layout: Layout, h: int, x: Point, d: Point, memo
     for i in range(n_rows):
         for b in range(N):
             d.y[i, b] += own.row_residual[i, b]
-    cone.move_cone(own.scaling, own.scale, own.cone_term, d.q, d.xi, memory.work[0], d.u)
+    cone.move(own.scaling, own.scale, own.cone_term, d.q, d.xi, memory.work[0], d.u)
     cone.inner_products(d.u, d.xi, k, memory.curvature)
     for b in range(N):
         memory.curvature[b] += d.q[b] * d.u[k, b]
-    longest = cone.cone_step(k, x.xi, x.q, d.xi, d.q, memory.work)
-    return min(longest, cone.cone_step(k, x.u, x.u[k], d.u, d.u[k], memory.work))
+    longest = cone.longest_step(k, x.xi, x.q, d.xi, d.q, memory.work)
+    return min(longest, cone.longest_step(k, x.u, x.u[k], d.u, d.u[k], memory.work))
 
 
 @body_of(interior_point.answer_layer, Rows)
@@ -270,7 +270,7 @@ def ellipsoid_answer(rows: Rows, layout: Layout, h: int, x: Point, memory: Memor
     """Row bounds P0.V - E0.lam - |G'V - E'lam|."""
     rows, x, memory, own = layer(layout, h, (rows, x, memory, own))
     m, k, N = rows.G.shape
-    n = x.V.shape[0] - m
+    n = layout.states[h]
     for j in range(k):
         for b in range(N):
             own.chi[j, b] = x.xi[j, b] / x.q[b]

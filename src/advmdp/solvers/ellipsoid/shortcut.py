@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from advmdp._compiled import inner_kernel, kernel
 from advmdp.solvers import tridiagonal
 from advmdp.solvers.certificate import log_mass, set_scale
-from advmdp.solvers.ellipsoid import blocks
-from advmdp.solvers.ellipsoid.cone import cone_step
+from advmdp.solvers.ellipsoid import blocks, cone
 from advmdp.solvers.ellipsoid.newton import Own, Point, Rows, reach_ellipsoids
 from advmdp.solvers.interior_point import Memory, Step, certify
 from advmdp.solvers.layout import Layout, copy_into, fill, layer, view1, view2
@@ -101,7 +100,7 @@ def carry_layer(rows: Rows, layout: Layout, h: int, x: Point, memory: Memory, ow
     (P0, G, E0, E), x, memory, own = layer(layout, h, (rows, x, memory, own))
     m, k, N = G.shape
     n_rows = E0.shape[0]
-    n = x.V.shape[0] - m
+    n = layout.states[h]
     chi = x.xi
     inverse = x.lam
     weight = memory.root_weight
@@ -146,7 +145,7 @@ def carry_layer(rows: Rows, layout: Layout, h: int, x: Point, memory: Memory, ow
         blocks.forward_substitute(own.triangle, change)
         blocks.backward_substitute(own.triangle, change)
         fill(column[k], 0.0)
-        longest = cone_step(k, chi, x.q, change, column[k], memory.work)
+        longest = cone.longest_step(k, chi, x.q, change, column[k], memory.work)
         blocks.row_values(E0, E, column[k], change, inverse)
         for i in range(n_rows):
             for b in range(N):
