@@ -415,9 +415,9 @@ def extremes(
 ) -> None:  # fmt: skip
     """max values.(P0 + G chi) over |chi| <= 1, E0 + E chi >= 0.
 
-    The ball alone gives values.P0 + |g| at chi = g / |g|, g = G' values; where that point keeps the rows
-    it is the answer. The other blocks go to :func:`ball_and_rows` one by one. In every case the result is
-    a value of the dual problem, hence an upper bound also where rounding or an iteration limit interferes.
+    The ball alone gives values.P0 + |g| at chi = g / |g|, g = G' values; where that point keeps the rows it is the
+    answer, and other blocks follow their paths one by one.  In every case the result is a value of the dual problem,
+    hence an upper bound also where rounding or an iteration limit interferes.
     The means are left in the first row of ``layer_work`` (4 + k, at least N) and, with ``points``, the points that
     attain them in the last k; ``block_work`` is (12 + k, w), w at least the number of rows and k + 1.
     """
@@ -454,31 +454,17 @@ def extremes(
                 row[b] += E[i, j, b] * slope[j, b]
         for b in range(N):
             least[b] = min(least[b], row[b])
-    ball_and_rows(E0, E, chi, active, smallest, slope, norm, least, block_work, factors, picks, points)
-    highest = values[0]
-    for t in range(1, m):
-        highest = max(highest, values[t])
+    # Where a row binds, block by block; with points, every block.
+    r = E0.shape[0]
+    offsets, squares, g, shortest, normals = (
+        block_work[0, :r],
+        block_work[1],
+        block_work[2],
+        block_work[3],
+        block_work[12:],
+    )
     for b in range(N):
-        # No distribution has a mean above the largest value.
-        base[b] = min(base[b] + norm[b], highest) if smallest[b] <= 1.0 + ROUNDING else np.nan
-
-
-@inner_kernel
-def ball_and_rows(
-    E0: Floats, E: Floats, chi: Floats, active: Integers, smallest: Floats, slope: Floats, gains: Floats,
-    least: Floats, work: Floats, factors: Floats, picks: Integers, points: bool,
-) -> None:  # fmt: skip
-    """max g.chi over |chi| <= 1, offset_i + normal_i.chi >= 0, for the blocks where some row binds.
-
-    ``gains`` holds |g| (the answer where ``least`` >= 0) and receives a dual value.  With ``points``, ``slope``, which
-    holds g, receives a chi of every block.
-    """
-    r, k = E0.shape[0], E.shape[1]
-    offsets, squares, g, shortest = work[0, :r], work[1], work[2], work[3]
-    path_work = work[4:12]
-    normals = work[12:]
-    for b in range(E0.shape[1]):
-        steep = gains[b] > FLAT and smallest[b] <= 1.0 + ROUNDING
+        steep = norm[b] > FLAT and smallest[b] <= 1.0 + ROUNDING
         binding = steep and least[b] < 0.0
         if not (binding or points):
             continue
@@ -496,17 +482,25 @@ def ball_and_rows(
             while n_active < k and active[n_active, b] >= 0:
                 picks[n_active] = active[n_active, b]
                 n_active += 1
-            gains[b] = follow_path(normals, offsets, squares, gains[b], picks, n_active, g, factors, path_work, points)
+            norm[b] = follow_path(
+                normals, offsets, squares, norm[b], picks, n_active, g, factors, block_work[4:12], points
+            )
         if points:
             for j in range(k):
                 shortest[j] = chi[j, b]
                 if not steep:
                     g[j] = chi[j, b]
                 elif not binding:
-                    g[j] /= gains[b]
+                    g[j] /= norm[b]
             pull_inside(normals, offsets, shortest, g)
             for j in range(k):
                 slope[j, b] = g[j]
+    highest = values[0]
+    for t in range(1, m):
+        highest = max(highest, values[t])
+    for b in range(N):
+        # No distribution has a mean above the largest value.
+        base[b] = min(base[b] + norm[b], highest) if smallest[b] <= 1.0 + ROUNDING else np.nan
 
 
 @inner_kernel

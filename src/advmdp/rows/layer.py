@@ -142,11 +142,12 @@ def mean_of_row(support: Rows, h: int, begin: int, row: Floats, values: Floats) 
 
 
 @inner_kernel
-def normalise(row: Floats) -> None:
-    """Make the positive part of a row sum to one."""
+def normalise(row: Floats) -> float:
+    """Make the positive part of a row sum to one; what it did sum to."""
     total = 0.0
     for t in range(row.shape[0]):
         row[t] = max(row[t], 0.0)
         total += row[t]
     for t in range(row.shape[0]):
         row[t] /= total
+    return total
