@@ -21,7 +21,9 @@ class BoxRows(NamedTuple):
 
 
 @inner_kernel
-def box_row(data: BoxRows, pair: int, begin: int, end: int, values: Floats, found: Floats, at: int) -> float:
+def box_row(
+    data: BoxRows, pair: int, begin: int, end: int, values: Floats, order: Integers, found: Floats, at: int
+) -> float:
     """Greedy: start from the lower bounds, fill up in decreasing order of ``values``."""
     low, high = data.rows.values[begin:end], data.upper[begin:end]
     mass, mean = mass_and_mean(low, values)
@@ -33,7 +35,7 @@ def box_row(data: BoxRows, pair: int, begin: int, end: int, values: Floats, foun
     for i in range(low.shape[0]):
         if left <= 0.0:
             break
-        t = data.order[i]
+        t = order[i]
         # A negative room is an interval that misses [0, 1].
         empty = empty or high[t] < low[t]
         filled = min(high[t] - low[t], left)

@@ -21,7 +21,9 @@ class L1Rows(NamedTuple):
 
 
 @inner_kernel
-def l1_row(data: L1Rows, pair: int, begin: int, end: int, values: Floats, found: Floats, at: int) -> float:
+def l1_row(
+    data: L1Rows, pair: int, begin: int, end: int, values: Floats, order: Integers, found: Floats, at: int
+) -> float:
     """Move half the radius to the best state, taking it from the worst states first."""
     centre, m = data.rows.values[begin:end], end - begin
     if m == 0:
@@ -30,12 +32,12 @@ def l1_row(data: L1Rows, pair: int, begin: int, end: int, values: Floats, found:
     wanted = found.shape[0] > 0
     for t in range(m if wanted else 0):
         found[at + t] = centre[t]
-    best = data.order[0]
+    best = order[0]
     left = min(0.5 * data.radii[pair], 1.0 - centre[best])
     for i in range(m - 1, 0, -1):
         if left <= 0.0:
             break
-        t = data.order[i]
+        t = order[i]
         moved = min(centre[t], left)
         mean += moved * (values[best] - values[t])
         left -= moved

@@ -111,7 +111,7 @@ def row_by_row(one_row: Any) -> Any:
                     for t in range(end - begin):
                         here[t] = values[rows.nexts[shift + t]]
                     sort_decreasing(here, data.order)
-                means[pair] = one_row(data, layer.block + pair, begin, end, here, found, begin - start)
+                means[pair] = one_row(data, layer.block + pair, begin, end, here, data.order, found, begin - start)
 
     return row_means
 
@@ -142,11 +142,18 @@ def mean_of_row(support: Rows, h: int, begin: int, row: Floats, values: Floats) 
 
 
 @inner_kernel
-def normalise(row: Floats) -> float:
-    """Make the positive part of a row sum to one; what it did sum to."""
-    total = 0.0
+def normalise(row: Floats) -> None:
+    """Make the positive part of a row sum to one."""
     for t in range(row.shape[0]):
         row[t] = max(row[t], 0.0)
+    rescale(row)
+
+
+@inner_kernel
+def rescale(row: Floats) -> float:
+    """Make a row sum to one; what it did sum to."""
+    total = 0.0
+    for t in range(row.shape[0]):
         total += row[t]
     for t in range(row.shape[0]):
         row[t] /= total

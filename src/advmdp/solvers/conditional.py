@@ -28,7 +28,7 @@ from advmdp.confidence import ConfidenceSet
 from advmdp.errors import InvalidMDPError
 from advmdp.layered.rows import Rows, next_state, row_begin, row_end
 from advmdp.rows.balls import ROW_ROUNDING
-from advmdp.rows.layer import Layer, extreme_means, mean_of_row, normalise
+from advmdp.rows.layer import Layer, extreme_means, mean_of_row, rescale
 from advmdp.solvers.problem import name_pair, require_rows
 
 Floats = NDArray[np.float64]
@@ -305,7 +305,7 @@ def roll_and_certify(
                 for t in range(0 if reachable[s] else row.shape[0]):
                     row[t] = 1.0
                 # So written, a row that is no number is outside its set.
-                if not abs(normalise(row) - 1.0) <= ROW_ROUNDING and reachable[s]:
+                if not abs(rescale(row) - 1.0) <= ROW_ROUNDING and reachable[s]:
                     residual = np.inf
                 mean = means[pair]
                 ahead = mean_of_row(data.rows, h, begin, row, following)
