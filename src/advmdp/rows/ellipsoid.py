@@ -69,7 +69,9 @@ def reduce_ellipsoid(
         active=np.empty(total * k, dtype=np.int64),
         smallest=np.empty(total),
     )
-    _reduce(features, states, nexts, n_actions, centres, grams, radius, simplex, reduced)
+    # What is written must be there once: without E where that is G.
+    found = reduced if simplex else reduced._replace(E=slope[:0])
+    _reduce(features, states, nexts, n_actions, centres, grams, radius, simplex, found)
     return reduced
 
 
