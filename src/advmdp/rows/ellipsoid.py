@@ -118,29 +118,25 @@ def _reduce(
 
 @inner_kernel
 def reduce_part(
-    features: Floats, centre: Floats, gram: Floats, radius: float, simplex: bool, reduced: ReducedEllipsoid,
+    features: Floats, centre: Floats, gram: Floats, radius: float, simplex: bool, sets: ReducedEllipsoid,
     entry: int, block: int, scratch: Scratch,
 ) -> None:  # fmt: skip
-    """:func:`reduce_layer` with the views made here: a kernel that allocates would free them."""
+    """:func:`reduce_layer` with so many entries and blocks ahead.  Its views are made here: a kernel that allocates
+    would count references to them."""
     n, A, m, d = features.shape
-    found = views_of(reduced, entry, block, m, d - 1, n * A, simplex)
-    reduce_layer(features, centre, gram, radius, simplex, found, scratch)
-
-
-@inner_kernel
-def views_of(sets: ReducedEllipsoid, entry: int, block: int, m: int, k: int, N: int, simplex: bool) -> ReducedEllipsoid:
-    """Those of a layer, as tables, where so many entries and blocks are ahead of it; E has no rows unless ``simplex``:
-    then it is G."""
-    r = k + 1 if simplex else m
+    N = n * A
+    k = d - 1
+    r = d if simplex else m
     row = block * r if simplex else entry
     slopes = r if simplex else 0
     at = block * k
-    return ReducedEllipsoid(
+    found = ReducedEllipsoid(
         sets.P0[entry : entry + m * N].reshape((m, N)), sets.G[entry * k : (entry + m * N) * k].reshape((m, k, N)),
         sets.E0[row : row + r * N].reshape((r, N)), sets.E[row * k : (row + slopes * N) * k].reshape((slopes, k, N)),
         sets.chi[at : at + k * N].reshape((k, N)), sets.active[at : at + k * N].reshape((k, N)),
         sets.smallest[block : block + N],
     )  # fmt: skip
+    reduce_layer(features, centre, gram, radius, simplex, found, scratch)
 
 
 @inner_kernel
@@ -388,13 +384,24 @@ def ellipsoid_means(
     data: EllipsoidRows, layer: Layer, states: Integers, count: int, values: Floats, means: Floats, found: Floats
 ) -> None:
     """All blocks at a time."""
-    n, m, k, work = layer.n, layer.m, data.k, data.layer_work
-    simplex, points = data.features.size > 0, found.shape[0] > 0
-    sets = views_of(data.sets, data.rows.places[layer.h, 0], layer.block, m, k, n * layer.n_actions, simplex)
-    P0, G = sets.P0, sets.G
+    n, m, k, work, sets = layer.n, layer.m, data.k, data.layer_work, data.sets
+    N = n * layer.n_actions
+    entry = data.rows.places[layer.h, 0]
+    P0 = sets.P0[entry : entry + m * N].reshape((m, N))
+    G = sets.G[entry * k : (entry + m * N) * k].reshape((m, k, N))
+    r = m
+    row = entry
+    E = G
+    if data.features.size > 0:
+        r = k + 1
+        row = layer.block * r
+        E = sets.E[row * k : (row + r * N) * k].reshape((r, k, N))
+    at = layer.block * k
+    points = found.shape[0] > 0
     extremes(
-        P0, G, sets.E0, sets.E if simplex else G, sets.chi, sets.active, sets.smallest, values, work, data.block_work,
-        data.factors, data.picks, points,
+        P0, G, sets.E0[row : row + r * N].reshape((r, N)), E, sets.chi[at : at + k * N].reshape((k, N)),
+        sets.active[at : at + k * N].reshape((k, N)), sets.smallest[layer.block : layer.block + N], values, work,
+        data.block_work, data.factors, data.picks, points,
     )  # fmt: skip
     b = 0
     for a in range(layer.n_actions):
