@@ -305,7 +305,7 @@ class Learner(ABC):
 
     @property
     def certificate(self) -> float:
-        """Sum of the duality gaps of all optimisation steps so far (docs/certificates.md says what they can cost)."""
+        """What inexact steps can have cost so far, in units of loss times step size (docs/certificates.md)."""
         return 0.0
 
     @property

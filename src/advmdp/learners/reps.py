@@ -279,7 +279,8 @@ class RepsLearner(Learner):
 
     @property
     def certificate(self) -> float:
-        """Sum of the duality gaps of all steps so far."""
+        """What inexact steps can have cost so far: gaps, and the cost of steps that miss the tolerance
+        (docs/certificates.md)."""
         return float(self._now.state.gaps)
 
     @property

@@ -128,7 +128,7 @@ def follow_path(
     lam.offsets + |g + sum lam_i normal_i|.
     """
     k, r = normals.shape[0], offsets.shape[0]
-    height, climb, cosine = work[0], work[1], work[2]  # row values along the piece: height + t climb
+    height, climb = work[0], work[1]  # row values along the piece: height + t climb
     basis, triangle = factors[0], factors[1]
     moving, y, c = work[3], work[4], work[5]  # moving: g - Q c
     start, rate = work[6], work[7]  # multipliers along the piece: start + t rate
@@ -169,16 +169,15 @@ def follow_path(
             last = enters
             rows[min(n_active, k - 1)] = enters
             if n_active < k and append_row(normals, enters, basis, triangle, n_active):
-                extend_piece(normals, offsets, rows, n_active, basis, triangle, moving, y, c, height, climb, cosine)
                 n_active += 1
         elif leaves >= 0:
             last = rows[leaves]
             for p in range(leaves, n_active - 1):
                 rows[p] = rows[p + 1]
             n_active = factor_rows(normals, rows, leaves, n_active - 1, basis, triangle)
-            start_piece(normals, offsets, g, rows, n_active, basis, triangle, moving, y, c, height, climb)
         else:
             break
+        start_piece(normals, offsets, g, rows, n_active, basis, triangle, moving, y, c, height, climb)
 
     if points:
         point_of_piece(basis, y, n_active, t, moving, k, c)
@@ -207,7 +206,7 @@ def start_piece(
     normals: Floats, offsets: Floats, g: Floats, rows: Integers, n_active: int, basis: Floats, triangle: Floats,
     moving: Floats, y: Floats, c: Floats, height: Floats, climb: Floats,
 ) -> None:  # fmt: skip
-    """The affine functions of the piece with these (factored) active rows, from scratch."""
+    """The affine functions of the piece with these (factored) active rows."""
     k, r = normals.shape[0], offsets.shape[0]
     for j in range(k):
         moving[j] = g[j]
@@ -233,35 +232,6 @@ def start_piece(
         for i in range(r):
             height[i] += normals[j, i] * fixed
             climb[i] += normals[j, i] * slope
-
-
-@inner_kernel
-def extend_piece(
-    normals: Floats, offsets: Floats, rows: Integers, p: int, basis: Floats, triangle: Floats, moving: Floats,
-    y: Floats, c: Floats, height: Floats, climb: Floats, cosine: Floats,
-) -> None:  # fmt: skip
-    """Take the p-th active row, already factored, into the affine functions of the piece."""
-    k, r = normals.shape[0], offsets.shape[0]
-    total = -offsets[rows[p]]
-    for o in range(p):
-        total -= triangle[o, p] * y[o]
-    shift = total / triangle[p, p]
-    inner = 0.0
-    for j in range(k):
-        inner += basis[p, j] * moving[j]
-    for j in range(k):
-        moving[j] -= inner * basis[p, j]
-    y[p] = shift
-    c[p] = inner
-    for i in range(r):
-        cosine[i] = 0.0
-    for j in range(k):
-        x = basis[p, j]
-        for i in range(r):
-            cosine[i] += normals[j, i] * x
-    for i in range(r):
-        height[i] += cosine[i] * shift
-        climb[i] -= cosine[i] * inner
 
 
 @inner_kernel

@@ -8,7 +8,7 @@ import numpy as np
 
 from advmdp._compiled import inner_kernel, kernel
 from advmdp.layered.rows import Rows, next_state, row_begin, row_end
-from advmdp.rows.layer import BOUNDS, MEANS, ROUNDING, Floats, Integers, Layer, gather, mass_and_mean, sort_decreasing
+from advmdp.rows.layer import BOUNDS, MEANS, ROUNDING, Floats, Integers, Layer, mass_and_mean, row_by_row
 
 
 class BoxRows(NamedTuple):
@@ -21,29 +21,11 @@ class BoxRows(NamedTuple):
 
 
 @inner_kernel
-def box_means(
-    data: BoxRows, layer: Layer, states: Integers, count: int, values: Floats, means: Floats, found: Floats
-) -> None:
-    """Row by row; the values of a dense layer are sorted once."""
-    rows, h, n_actions, m = data.rows, layer.h, layer.n_actions, layer.m
-    dense = rows.places[h, 1] < 0
-    start = row_begin(rows, h, 0, m)
-    here = values
-    if dense:
-        sort_decreasing(values, data.order)
-    for j in range(count):
-        end = row_begin(rows, h, states[j] * n_actions, m)
-        for pair in range(states[j] * n_actions, (states[j] + 1) * n_actions):
-            begin, end = end, row_end(rows, h, pair, m)
-            if not dense:
-                here = data.some[: end - begin]
-                gather(rows, h, begin, values, here, data.order)
-            means[pair] = box_row(rows.values[begin:end], data.upper[begin:end], here, data.order, found, begin - start)
-
-
-@inner_kernel
-def box_row(low: Floats, high: Floats, values: Floats, order: Integers, found: Floats, at: int) -> float:
-    """Greedy: start from the lower bounds, fill up in decreasing order of ``values``; the row goes to ``found``."""
+def box_row(
+    data: BoxRows, pair: int, begin: int, end: int, values: Floats, order: Integers, found: Floats, at: int
+) -> float:
+    """Greedy: start from the lower bounds, fill up in decreasing order of ``values``."""
+    low, high = data.rows.values[begin:end], data.upper[begin:end]
     mass, mean = mass_and_mean(low, values)
     left = 1.0 - mass
     wanted = found.shape[0] > 0
@@ -74,7 +56,7 @@ def box_bounds(data: BoxRows, layer: Layer, first: int, end: int, low: Floats, h
         high[e - start] = max(data.upper[e], 0.0)
 
 
-MEANS[BoxRows] = box_means
+MEANS[BoxRows] = row_by_row(box_row)
 BOUNDS[BoxRows] = box_bounds
 
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from advmdp._compiled import inner_kernel, kernel
+from advmdp._compiled import allocating_kernel, inner_kernel
 from advmdp.layered.rows import Rows
 from advmdp.rows.balls import FIRST, FLAT, ROW_TOLERANCE, follow_path, pull_inside, shortest_point
 from advmdp.rows.layer import BOUNDS, MEANS, ROUNDING, Floats, Integers, Layer, normalise
@@ -69,66 +69,82 @@ def reduce_ellipsoid(
         active=np.empty(total * k, dtype=np.int64),
         smallest=np.empty(total),
     )
-    if total:
-        most, widest = max(nexts.tolist()), max(blocks)
-        scratch = np.empty(layer_scratch(widest, most, d))
-        _reduce(
-            features,
-            states,
-            nexts,
-            n_actions,
-            centres,
-            grams,
-            radius,
-            simplex,
-            *reduced,
-            np.empty(d, dtype=np.int64),
-            scratch,
-        )
+    # What is written must be there once: without E where that is G.
+    found = reduced if simplex else reduced._replace(E=slope[:0])
+    _reduce(features, states, nexts, n_actions, centres, grams, radius, simplex, found)
     return reduced
 
 
-def layer_scratch(blocks: int, nexts: int, d: int) -> int:
-    """Length of the ``scratch`` of :func:`reduce_layer` for layers up to this size."""
-    rows = max(nexts, d)
-    return blocks * (nexts * d + 2 * d + 5) + 4 * d * d + rows * (d + 8) + d
+class Scratch(NamedTuple):
+    """What :func:`reduce_layer` works in: N blocks, m next states, d features, r rows of inequalities, k = d - 1."""
+
+    rows: Floats  # (m, d, N)
+    e: Floats  # (d, N), as mirror
+    mirror: Floats
+    blocks: Floats  # (5, N)
+    whitener: Floats  # (d, d), as factor
+    factor: Floats
+    factors: Floats  # (2, d, d)
+    normals: Floats  # (k, r)
+    offsets: Floats  # (r,)
+    point: Floats  # (k,)
+    work: Floats  # (8, max(r, d))
+    picks: Integers  # (d,)
 
 
-@kernel
+@allocating_kernel
 def _reduce(
     features: Floats, states: Integers, nexts: Integers, n_actions: int, centres: Floats, grams: Floats,
-    radius: Floats, simplex: bool, P0: Floats, G: Floats, E0: Floats, E: Floats, chi: Floats, active: Integers,
-    smallest: Floats, picks: Integers, scratch: Floats,
+    radius: Floats, simplex: bool, reduced: ReducedEllipsoid,
 ) -> None:  # fmt: skip
     d = centres.shape[1]
-    k = d - 1
     entry = 0
-    row = 0
     block = 0
     for h in range(states.shape[0]):
         n = states[h]
         m = nexts[h]
         N = n * n_actions
         r = d if simplex else m
-        slopes = r if simplex else 0
-        reduce_layer(
-            features[entry * d : (entry + N * m) * d].reshape((n, n_actions, m, d)), centres[h], grams[h], radius[h],
-            simplex, P0[entry : entry + N * m].reshape((m, N)), G[entry * k : (entry + N * m) * k].reshape((m, k, N)),
-            E0[row : row + N * r].reshape((r, N)), E[row * k : (row + N * slopes) * k].reshape((slopes, k, N)),
-            chi[block * k : (block + N) * k].reshape((k, N)), active[block * k : (block + N) * k].reshape((k, N)),
-            smallest[block : block + N], picks, scratch,
+        scratch = Scratch(
+            np.empty((m, d, N)), np.empty((d, N)), np.empty((d, N)), np.empty((5, N)), np.empty((d, d)),
+            np.empty((d, d)), np.empty((2, d, d)), np.empty((d - 1, r)), np.empty(r), np.empty(d - 1),
+            np.empty((8, max(r, d))), np.empty(d, dtype=np.int64),
         )  # fmt: skip
+        some = features[entry * d : (entry + N * m) * d].reshape((n, n_actions, m, d))
+        reduce_part(some, centres[h], grams[h], radius[h], simplex, reduced, entry, block, scratch)
         entry += N * m
-        row += N * r
         block += N
 
 
 @inner_kernel
-def reduce_layer(
-    features: Floats, centre: Floats, gram: Floats, radius: float, simplex: bool, P0: Floats, G: Floats, E0: Floats,
-    E: Floats, chi: Floats, active: Integers, smallest: Floats, picks: Integers, scratch: Floats,
+def reduce_part(
+    features: Floats, centre: Floats, gram: Floats, radius: float, simplex: bool, sets: ReducedEllipsoid,
+    entry: int, block: int, scratch: Scratch,
 ) -> None:  # fmt: skip
-    """One layer, features (n, A, m, d); E is empty unless ``simplex``.
+    """:func:`reduce_layer` with so many entries and blocks ahead.  Its views are made here: a kernel that allocates
+    would count references to them."""
+    n, A, m, d = features.shape
+    N = n * A
+    k = d - 1
+    r = d if simplex else m
+    row = block * r if simplex else entry
+    slopes = r if simplex else 0
+    at = block * k
+    found = ReducedEllipsoid(
+        sets.P0[entry : entry + m * N].reshape((m, N)), sets.G[entry * k : (entry + m * N) * k].reshape((m, k, N)),
+        sets.E0[row : row + r * N].reshape((r, N)), sets.E[row * k : (row + slopes * N) * k].reshape((slopes, k, N)),
+        sets.chi[at : at + k * N].reshape((k, N)), sets.active[at : at + k * N].reshape((k, N)),
+        sets.smallest[block : block + N],
+    )  # fmt: skip
+    reduce_layer(features, centre, gram, radius, simplex, found, scratch)
+
+
+@inner_kernel
+def reduce_layer(
+    features: Floats, centre: Floats, gram: Floats, radius: float, simplex: bool, found: ReducedEllipsoid,
+    scratch: Scratch,
+) -> None:  # fmt: skip
+    """One layer, features (n, A, m, d).
 
     One-dimensional features need k = 0: the arrays then have a middle axis of length 0.
     """
@@ -136,20 +152,13 @@ def reduce_layer(
     k = d - 1
     N = n * A
     n_rows = d if simplex else m
-    rows = scratch[: m * d * N].reshape((m, d, N))
-    used = m * d * N
-    e = scratch[used : used + d * N].reshape((d, N))
-    used += d * N
-    mirror = scratch[used : used + d * N].reshape((d, N))
-    used += d * N
-    blocks = scratch[used : used + 5 * N].reshape((5, N))
-    missing, twice, first, rho, inner = blocks[0], blocks[1], blocks[2], blocks[3], blocks[4]
-    used += 5 * N
-    whitener = scratch[used : used + d * d].reshape((d, d))
-    whitening(gram, radius, scratch[used + d * d : used + 2 * d * d].reshape((d, d)), whitener)
-    used += 2 * d * d
-    factors = scratch[used : used + 2 * d * d].reshape((2, d, d))
-    used += 2 * d * d
+    P0, G = found.P0, found.G
+    rows, e, mirror, whitener = scratch.rows, scratch.e, scratch.mirror, scratch.whitener
+    missing, twice, first, rho, inner = (
+        scratch.blocks[0], scratch.blocks[1], scratch.blocks[2], scratch.blocks[3], scratch.blocks[4],
+    )  # fmt: skip
+    normals, offsets, point = scratch.normals, scratch.offsets, scratch.point
+    whitening(gram, radius, scratch.factor, whitener)
     for i in range(d):
         set_to(e[i], 0.0)
     set_to(missing, 1.0)
@@ -177,16 +186,10 @@ def reduce_layer(
                 set_to(G[t, j], 0.0)
 
     # Block by block: the rows, and whether anything satisfies them.
-    normals = scratch[used : used + k * n_rows].reshape((k, n_rows))
-    used += k * n_rows
-    offsets = scratch[used : used + n_rows]
-    point = scratch[used + n_rows : used + n_rows + k]
-    most = max(n_rows, d)
-    work = scratch[used + n_rows + k : used + n_rows + k + 8 * most].reshape((8, most))
     for b in range(N):
         z0 = abs(first[b])
         if not z0 < np.inf:
-            smallest[b] = np.inf
+            found.smallest[b] = np.inf
             continue
         if m > 1:
             # Rounding leaves sum P0 at 1 +- 1e-16 m; spread the rest where it is largest.
@@ -208,7 +211,7 @@ def reduce_layer(
                 offsets[i] = centre[i] + first[b] * (whitener[0, i] - total * mirror[0, b])
                 for j in range(k):
                     normals[j, i] = whitener[j + 1, i] - total * mirror[j + 1, b]
-                    E[i, j, b] = rho[b] * normals[j, i] if m > 1 else 0.0
+                    found.E[i, j, b] = rho[b] * normals[j, i] if m > 1 else 0.0
             else:
                 offsets[i] = P0[i, b]
             worst = min(worst, offsets[i])
@@ -220,20 +223,20 @@ def reduce_layer(
             for i in range(n_rows if not simplex else 0):
                 for j in range(k):
                     normals[j, i] = rows[i, j + 1, b]
-            n_active = shortest_point(normals, offsets, point, picks, factors, work)
+            n_active = shortest_point(normals, offsets, point, scratch.picks, scratch.factors, scratch.work)
             for j in range(k):
                 length += point[j] * point[j]
-        smallest[b] = np.sqrt(z0 * z0 + length) if n_active >= 0 else np.inf
-        if not smallest[b] <= EMPTY_MARGIN:
+        found.smallest[b] = np.sqrt(z0 * z0 + length) if n_active >= 0 else np.inf
+        if not found.smallest[b] <= EMPTY_MARGIN:
             continue
         for j in range(k):
-            chi[j, b] = point[j] / rho[b] if rho[b] > 0.0 else 0.0
-            active[j, b] = picks[j] if j < n_active else -1
+            found.chi[j, b] = point[j] / rho[b] if rho[b] > 0.0 else 0.0
+            found.active[j, b] = scratch.picks[j] if j < n_active else -1
         for i in range(n_rows):
             size = 0.0
             for j in range(k):
                 size = max(size, abs(normals[j, i] if simplex else rows[i, j + 1, b]))
-            E0[i, b] = 1.0 if size <= CONSTANT_ROW or m == 1 else offsets[i]
+            found.E0[i, b] = 1.0 if size <= CONSTANT_ROW or m == 1 else offsets[i]
 
 
 @inner_kernel
@@ -351,18 +354,13 @@ def reduce_row(
 
 
 class EllipsoidRows(NamedTuple):
-    """The reduced form, ``rows`` with P0 in place of entries, and memory for a layer and for one block.
+    """The supports, the reduced form, and memory for a layer and for one block.
 
     ``features`` are those of simulators, if the parameter is known to be non-negative, and empty otherwise.
     """
 
     rows: Rows
-    G: Floats
-    E0: Floats
-    E: Floats
-    chi: Floats
-    active: Integers
-    smallest: Floats
+    sets: ReducedEllipsoid
     features: Floats
     k: int
     picks: Integers
@@ -376,7 +374,7 @@ def ellipsoid_rows_of(
 ) -> EllipsoidRows:
     """For passes, with memory of their own."""
     return EllipsoidRows(
-        supports.with_values(reduced.P0), *reduced[1:], features, k, np.empty(k, dtype=np.int64),
+        supports, reduced, features, k, np.empty(k, dtype=np.int64),
         np.empty((4 + k, widest * n_actions)), np.empty((12 + k, max(widest, k + 1))), np.empty((2, k + 1, k + 1)),
     )  # fmt: skip
 
@@ -386,27 +384,24 @@ def ellipsoid_means(
     data: EllipsoidRows, layer: Layer, states: Integers, count: int, values: Floats, means: Floats, found: Floats
 ) -> None:
     """All blocks at a time."""
-    n, m, k = layer.n, layer.m, data.k
+    n, m, k, work, sets = layer.n, layer.m, data.k, data.layer_work, data.sets
     N = n * layer.n_actions
     entry = data.rows.places[layer.h, 0]
-    P0 = data.rows.values[entry : entry + m * N].reshape((m, N))
-    G = data.G[entry * k : (entry + m * N) * k].reshape((m, k, N))
+    P0 = sets.P0[entry : entry + m * N].reshape((m, N))
+    G = sets.G[entry * k : (entry + m * N) * k].reshape((m, k, N))
     r = m
     row = entry
     E = G
     if data.features.size > 0:
         r = k + 1
         row = layer.block * r
-        E = data.E[row * k : (row + r * N) * k].reshape((r, k, N))
+        E = sets.E[row * k : (row + r * N) * k].reshape((r, k, N))
     at = layer.block * k
     points = found.shape[0] > 0
-    chi = G[0]
-    if points:
-        chi = data.chi[at : at + k * N].reshape((k, N))
-    work = data.layer_work
     extremes(
-        P0, G, data.E0[row : row + r * N].reshape((r, N)), E, chi, data.active[at : at + k * N].reshape((k, N)),
-        data.smallest[layer.block : layer.block + N], values, work, data.block_work, data.factors, data.picks, points,
+        P0, G, sets.E0[row : row + r * N].reshape((r, N)), E, sets.chi[at : at + k * N].reshape((k, N)),
+        sets.active[at : at + k * N].reshape((k, N)), sets.smallest[layer.block : layer.block + N], values, work,
+        data.block_work, data.factors, data.picks, points,
     )  # fmt: skip
     b = 0
     for a in range(layer.n_actions):
@@ -429,9 +424,9 @@ def extremes(
 ) -> None:  # fmt: skip
     """max values.(P0 + G chi) over |chi| <= 1, E0 + E chi >= 0.
 
-    The ball alone gives values.P0 + |g| at chi = g / |g|, g = G' values; where that point keeps the rows
-    it is the answer. The other blocks go to :func:`ball_and_rows` one by one. In every case the result is
-    a value of the dual problem, hence an upper bound also where rounding or an iteration limit interferes.
+    The ball alone gives values.P0 + |g| at chi = g / |g|, g = G' values; where that point keeps the rows it is the
+    answer, and other blocks follow their paths one by one.  In every case the result is a value of the dual problem,
+    hence an upper bound also where rounding or an iteration limit interferes.
     The means are left in the first row of ``layer_work`` (4 + k, at least N) and, with ``points``, the points that
     attain them in the last k; ``block_work`` is (12 + k, w), w at least the number of rows and k + 1.
     """
@@ -468,31 +463,17 @@ def extremes(
                 row[b] += E[i, j, b] * slope[j, b]
         for b in range(N):
             least[b] = min(least[b], row[b])
-    ball_and_rows(E0, E, chi, active, smallest, slope, norm, least, block_work, factors, picks, points)
-    highest = values[0]
-    for t in range(1, m):
-        highest = max(highest, values[t])
+    # Where a row binds, block by block; with points, every block.
+    r = E0.shape[0]
+    offsets, squares, g, shortest, normals = (
+        block_work[0, :r],
+        block_work[1],
+        block_work[2],
+        block_work[3],
+        block_work[12:],
+    )
     for b in range(N):
-        # No distribution has a mean above the largest value.
-        base[b] = min(base[b] + norm[b], highest) if smallest[b] <= 1.0 + ROUNDING else np.nan
-
-
-@inner_kernel
-def ball_and_rows(
-    E0: Floats, E: Floats, chi: Floats, active: Integers, smallest: Floats, slope: Floats, gains: Floats,
-    least: Floats, work: Floats, factors: Floats, picks: Integers, points: bool,
-) -> None:  # fmt: skip
-    """max g.chi over |chi| <= 1, offset_i + normal_i.chi >= 0, for the blocks where some row binds.
-
-    ``gains`` holds |g| (the answer where ``least`` >= 0) and receives a dual value.  With ``points``, ``slope``, which
-    holds g, receives a chi of every block.
-    """
-    r, k = E0.shape[0], E.shape[1]
-    offsets, squares, g, shortest = work[0, :r], work[1], work[2], work[3]
-    path_work = work[4:12]
-    normals = work[12:]
-    for b in range(E0.shape[1]):
-        steep = gains[b] > FLAT and smallest[b] <= 1.0 + ROUNDING
+        steep = norm[b] > FLAT and smallest[b] <= 1.0 + ROUNDING
         binding = steep and least[b] < 0.0
         if not (binding or points):
             continue
@@ -510,17 +491,25 @@ def ball_and_rows(
             while n_active < k and active[n_active, b] >= 0:
                 picks[n_active] = active[n_active, b]
                 n_active += 1
-            gains[b] = follow_path(normals, offsets, squares, gains[b], picks, n_active, g, factors, path_work, points)
+            norm[b] = follow_path(
+                normals, offsets, squares, norm[b], picks, n_active, g, factors, block_work[4:12], points
+            )
         if points:
             for j in range(k):
                 shortest[j] = chi[j, b]
                 if not steep:
                     g[j] = chi[j, b]
                 elif not binding:
-                    g[j] /= gains[b]
+                    g[j] /= norm[b]
             pull_inside(normals, offsets, shortest, g)
             for j in range(k):
                 slope[j, b] = g[j]
+    highest = values[0]
+    for t in range(1, m):
+        highest = max(highest, values[t])
+    for b in range(N):
+        # No distribution has a mean above the largest value.
+        base[b] = min(base[b] + norm[b], highest) if smallest[b] <= 1.0 + ROUNDING else np.nan
 
 
 @inner_kernel
@@ -533,10 +522,10 @@ def ellipsoid_bounds(data: EllipsoidRows, layer: Layer, first: int, end: int, lo
     for pair in range(first * n_actions, end * n_actions):
         b = pair % n_actions * n + pair // n_actions
         for t in range(m):
-            centre = data.rows.values[entry + t * N + b]
+            centre = data.sets.P0[entry + t * N + b]
             square = 0.0
             for j in range(k):
-                slope = data.G[entry * k + (t * k + j) * N + b]
+                slope = data.sets.G[entry * k + (t * k + j) * N + b]
                 square += slope * slope
             low[pair * m + t] = max(centre - np.sqrt(square), 0.0)
             high[pair * m + t] = min(centre + np.sqrt(square), 1.0)

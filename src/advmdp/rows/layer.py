@@ -9,7 +9,7 @@ from numba.extending import overload
 from numpy.typing import NDArray
 
 from advmdp._compiled import inner_kernel, sum_kernel
-from advmdp.layered.rows import Rows
+from advmdp.layered.rows import Rows, row_begin, row_end
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -84,13 +84,36 @@ def sort_decreasing(values: Floats, order: Integers) -> None:
         order[j] = i
 
 
-@inner_kernel
-def gather(rows: Rows, h: int, begin: int, values: Floats, some: Floats, order: Integers) -> None:
-    """``some``: the values that a row of a sparse layer can lead to, and their order."""
-    shift = begin - rows.places[h, 2]
-    for t in range(some.shape[0]):
-        some[t] = values[rows.nexts[shift + t]]
-    sort_decreasing(some, order)
+def row_by_row(one_row: Any) -> Any:
+    """The kernel for :func:`extreme_means` that asks ``one_row`` about each row, whose entries are ``begin`` to ``end``
+    of all tables and go to ``found`` from ``at`` on, with the values of its next states and their order.
+
+    ``data`` has memory for these two, ``some`` and ``order``; the values of a dense layer are sorted once.
+    """
+
+    @inner_kernel
+    def row_means(
+        data: Any, layer: Layer, states: Integers, count: int, values: Floats, means: Floats, found: Floats
+    ) -> None:
+        rows, h, n_actions, m = data.rows, layer.h, layer.n_actions, layer.m
+        dense = rows.places[h, 1] < 0
+        start = row_begin(rows, h, 0, m)
+        here = values
+        if dense:
+            sort_decreasing(values, data.order)
+        for j in range(count):
+            end = row_begin(rows, h, states[j] * n_actions, m)
+            for pair in range(states[j] * n_actions, (states[j] + 1) * n_actions):
+                begin, end = end, row_end(rows, h, pair, m)
+                if not dense:
+                    here = data.some[: end - begin]
+                    shift = begin - rows.places[h, 2]
+                    for t in range(end - begin):
+                        here[t] = values[rows.nexts[shift + t]]
+                    sort_decreasing(here, data.order)
+                means[pair] = one_row(data, layer.block + pair, begin, end, here, data.order, found, begin - start)
+
+    return row_means
 
 
 @sum_kernel
@@ -121,9 +144,17 @@ def mean_of_row(support: Rows, h: int, begin: int, row: Floats, values: Floats) 
 @inner_kernel
 def normalise(row: Floats) -> None:
     """Make the positive part of a row sum to one."""
-    total = 0.0
     for t in range(row.shape[0]):
         row[t] = max(row[t], 0.0)
+    rescale(row)
+
+
+@inner_kernel
+def rescale(row: Floats) -> float:
+    """Make a row sum to one; what it did sum to."""
+    total = 0.0
+    for t in range(row.shape[0]):
         total += row[t]
     for t in range(row.shape[0]):
         row[t] /= total
+    return total

@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from advmdp._compiled import inner_kernel, kernel
+from advmdp._compiled import allocating_kernel, inner_kernel
 from advmdp.layered.rows import Rows, row_begin, row_end
 from advmdp.rows.balls import FIRST, FLAT, ROW_TOLERANCE, follow_path, pull_inside
-from advmdp.rows.ellipsoid import add_multiple, layer_scratch, reduce_layer, set_to, whitening
+from advmdp.rows.ellipsoid import ReducedEllipsoid, Scratch, add_multiple, reduce_layer, set_to, whitening
 from advmdp.rows.layer import BOUNDS, MEANS, ROUNDING, Floats, Integers, Layer, normalise
 
 # Functions that differ by less than this have no direction that floating point could tell.
@@ -45,47 +45,39 @@ def weight_sets(sums: Floats, centres: Floats, grams: Floats, radius: Floats) ->
     layers, d = len(sums), centres.shape[1]
     table = np.zeros((layers, d + 5 + (6 if d == 3 else 0), d))
     found = Weights(table, np.empty((layers, d - 1), dtype=np.int64), np.empty(layers))
-    scratch = np.empty(d * (2 * d + 3) + layer_scratch(1, d, d))
-    _fill(sums, centres, grams, radius, *found, np.empty(d, dtype=np.int64), scratch)
+    _fill(sums, centres, grams, radius, found)
     return found
 
 
-@kernel
-def _fill(
-    sums: Floats, centres: Floats, grams: Floats, radius: Floats, table: Floats, active: Integers, smallest: Floats,
-    picks: Integers, scratch: Floats,
-) -> None:  # fmt: skip
+@allocating_kernel
+def _fill(sums: Floats, centres: Floats, grams: Floats, radius: Floats, found: Weights) -> None:
     d = centres.shape[1]
     k = d - 1
-    features = scratch[: d * d].reshape((1, 1, d, d))
-    used = d * d
-    G = scratch[used : used + d * k].reshape((d, k, 1))
-    used += d * k
-    P0 = scratch[used : used + d].reshape((d, 1))
-    E0 = scratch[used + d : used + 2 * d].reshape((d, 1))
-    chi = scratch[used + 2 * d : used + 2 * d + k].reshape((k, 1))
-    work = scratch[used + 3 * d :]
-    factors = work[: 2 * d * d].reshape((2, d, d))
+    features = np.empty((1, 1, d, d))
+    P0, G, E0, chi = np.empty((d, 1)), np.empty((d, k, 1)), np.empty((d, 1)), np.empty((k, 1))
+    scratch = Scratch(
+        np.empty((d, d, 1)), np.empty((d, 1)), np.empty((d, 1)), np.empty((5, 1)), np.empty((d, d)), np.empty((d, d)),
+        np.empty((2, d, d)), np.empty((k, d)), np.empty(d), np.empty(k), np.empty((8, d)), np.empty(d, dtype=np.int64),
+    )  # fmt: skip
     for h in range(sums.shape[0]):
-        set_to(scratch[: d * d], 0.0)
+        features[:] = 0.0
         for i in range(d):
             features[0, 0, i, i] = sums[h]
-        reduce_layer(
-            features, centres[h], grams[h], radius[h], False, P0, G, E0, G[:0], chi, active[h].reshape((k, 1)),
-            smallest[h : h + 1], picks, work,
-        )  # fmt: skip
-        rows = table[h]
+        active, smallest = found.active[h].reshape((k, 1)), found.smallest[h : h + 1]
+        block = ReducedEllipsoid(P0, G, E0, G[:0], chi, active, smallest)
+        reduce_layer(features, centres[h], grams[h], radius[h], False, block, scratch)
+        rows = found.table[h]
         rows[d + 4, 0] = 1.0 / sums[h]
-        if not smallest[h] <= 1.0 + ROUNDING:
+        if not smallest[0] <= 1.0 + ROUNDING:
             continue
-        whitening(grams[h], 1.0, factors[0], factors[1])
+        whitening(grams[h], 1.0, scratch.factor, scratch.whitener)
         for i in range(d):
             rows[0, i] = P0[i, 0]
             rows[d, i] = E0[i, 0]
             for j in range(k):
                 rows[1 + j, i] = G[i, j, 0]
                 rows[d + 1, i] += G[i, j, 0] * G[i, j, 0]
-            away = vertex_distance(factors[0], centres[h], i, 1.0 / sums[h])
+            away = vertex_distance(scratch.factor, centres[h], i, 1.0 / sums[h])
             rows[d + 2, i] = 1.0 if away <= radius[h] * (1.0 + ROUNDING) else 0.0
         for j in range(k):
             rows[d + 3, j] = chi[j, 0]

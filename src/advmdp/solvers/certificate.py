@@ -64,15 +64,9 @@ def log_mass(layout: Layout, h: int, log_q: Floats, out: Floats) -> None:
 
 @inner_kernel
 def price_layer(
-    layout: Layout,
-    h: int,
-    log_prior: Floats,
-    cost: Floats,
-    ahead: Floats,
-    mass: Floats,
-    prices: Floats,
+    layout: Layout, h: int, log_prior: Floats, cost: Floats, ahead: Floats, mass: Floats, prices: Floats,
     log_q: Floats,
-) -> None:
+) -> None:  # fmt: skip
     """Soft Bellman step: ``log q = log prior + V(s) - cost - ahead`` with V(s) such that q(s) has ``mass``.
 
     ``ahead`` (blocks of the layer) is the expected price of the next state, ``mass`` (states of the layer)
@@ -81,9 +75,9 @@ def price_layer(
     n = layout.states[h]
     N = layout.blocks[h]
     at = layout.block_at[h]
+    here = view1(prices, layout.state_at[h], n)
     for b in range(N):
         log_q[at + b] = log_prior[at + b] - cost[at + b] - ahead[b]
-    here = view1(prices, layout.state_at[h], n)
     log_mass(layout, h, log_q, here)
     for s in range(n):
         here[s] = mass[s] - here[s]
@@ -93,14 +87,7 @@ def price_layer(
 
 @inner_kernel
 def reprice_layer(
-    layout: Layout,
-    h: int,
-    log_prior: Floats,
-    cost: Floats,
-    bound: Floats,
-    log_q: Floats,
-    work: Floats,
-    prices: Floats,
+    layout: Layout, h: int, log_prior: Floats, cost: Floats, bound: Floats, log_q: Floats, work: Floats, prices: Floats
 ) -> None:
     """V(s) such that the dual's mass of s, ``sum_a prior exp(V(s) - cost - bound)``, equals that of q."""
     n = layout.states[h]
@@ -221,17 +208,9 @@ def rounding_of_masses(
 
 @inner_kernel
 def certify_layer(
-    layout: Layout,
-    h: int,
-    log_prior: Floats,
-    cost: Floats,
-    prices: Floats,
-    ahead: Floats,
-    bound: Floats,
-    log_q: Floats,
-    q: Floats,
-    blur: Floats,
-) -> tuple[float, float, float]:
+    layout: Layout, h: int, log_prior: Floats, cost: Floats, prices: Floats, ahead: Floats, bound: Floats,
+    log_q: Floats, q: Floats, blur: Floats,
+) -> tuple[float, float, float]:  # fmt: skip
     """Contributions of layer h to (value, gap), and its residual; see the module.
 
     ``ahead_b = P_b.V`` and ``bound_b = d_b`` for the blocks of the layer.  The residual is the largest |a_b|, where the
@@ -310,41 +289,54 @@ def start_prices(
     logarithms.  Returns the largest spread of prices within a layer.
     """
     H = layout.states.shape[0]
-    ahead = work[0]
-    target = work[1]
+    given = work[1]
     prices[prices.shape[0] - 1] = 0.0
     if settled:
         copy_into(log_weight, log_prior)
         settle(layout, kernels, log_prior, cost, 60, work, log_weight, mass, prices)
         return price_spread(layout, prices)
-    for sweep in range(2):
-        for h in range(H - 1, -1, -1):
-            n = layout.states[h]
-            at = layout.state_at[h]
-            expected_price(layout, h, kernels, prices, ahead)
-            log_mass(layout, h, log_prior, target)
-            if sweep == 1:
-                for s in range(n):
-                    rolled = mass[at + s]
-                    target[s] = min(max(target[s], rolled - LIFT), rolled + LIFT)
-                    mass[at + s] = target[s]
-            price_layer(layout, h, log_prior, cost, ahead, target, prices, log_weight)
-        if sweep == 0:
-            copy_into(log_q, log_weight)
-            mass[0] = 0.0
-            for h in range(H):
-                n = layout.states[h]
-                N = layout.blocks[h]
-                at = layout.block_at[h]
-                here = view1(mass, layout.state_at[h], n)
-                log_mass(layout, h, log_q, target)
-                for s in range(n):
-                    for b in range(s, N, n):
-                        log_q[at + b] += here[s] - target[s]
-                if h < H - 1:
-                    there = layout.state_at[h + 1]
-                    log_arrivals(layout, h, reach, log_q, work[2], view1(mass, there, layout.nexts[h]))
+    for h in range(H):
+        log_mass(layout, h, log_prior, view1(mass, layout.state_at[h], layout.states[h]))
+    price_masses(layout, kernels, log_prior, cost, work[0], mass, prices, log_weight)
+    copy_into(log_q, log_weight)
+    mass[0] = 0.0
+    for h in range(H):
+        here = view1(mass, layout.state_at[h], layout.states[h])
+        there = view1(mass, layout.state_at[h + 1], layout.nexts[h] if h < H - 1 else 0)
+        roll_layer(layout, h, reach, log_q, given, here, work[2], there)
+        log_mass(layout, h, log_prior, given)
+        for s in range(layout.states[h]):
+            here[s] = min(max(given[s], here[s] - LIFT), here[s] + LIFT)
+    price_masses(layout, kernels, log_prior, cost, work[0], mass, prices, log_weight)
     return price_spread(layout, prices)
+
+
+@inner_kernel
+def price_masses(
+    layout: Layout, kernels: Floats, log_prior: Floats, cost: Floats, ahead: Floats, mass: Floats, prices: Floats,
+    log_q: Floats,
+) -> None:  # fmt: skip
+    """:func:`price_layer` of all layers, with the masses of all states."""
+    for h in range(layout.states.shape[0] - 1, -1, -1):
+        expected_price(layout, h, kernels, prices, ahead)
+        price_layer(layout, h, log_prior, cost, ahead, view1(mass, layout.state_at[h], layout.states[h]), prices, log_q)
+
+
+@inner_kernel
+def roll_layer(
+    layout: Layout, h: int, kernels: Floats, log_q: Floats, given: Floats, here: Floats, work: Floats, there: Floats
+) -> None:
+    """Give the states of layer h the masses that have arrived in them, ``here``, in place of those that log q has
+    (``given``), which are left to states that nothing has arrived in; what they lead to arrives ``there``."""
+    n = layout.states[h]
+    log_mass(layout, h, log_q, given)
+    for s in range(n):
+        if not here[s] > -np.inf:
+            here[s] = given[s]
+        for b in range(layout.block_at[h] + s, layout.block_at[h] + layout.blocks[h], n):
+            log_q[b] += here[s] - given[s]
+    if h < layout.states.shape[0] - 1:
+        log_arrivals(layout, h, kernels, log_q, work, there)
 
 
 @inner_kernel
@@ -374,7 +366,6 @@ def settle(
     start; returns the largest that is left.  ``log_q`` and ``mass`` (logarithms) belong to the prices.
     """
     H = layout.states.shape[0]
-    ahead = work[0]
     given = work[1]
     worst = np.inf
     share = 0.5
@@ -383,26 +374,16 @@ def settle(
         before = worst
         worst = 0.0
         for h in range(H):
-            n = layout.states[h]
-            N = layout.blocks[h]
-            at = layout.block_at[h]
-            here = view1(mass, layout.state_at[h], n)
-            log_mass(layout, h, log_q, given)
-            for s in range(n):
-                rolled = here[s] if here[s] > -np.inf else given[s]
-                worst = max(worst, abs(rolled - given[s]))
-                for b in range(s, N, n):
-                    log_q[at + b] += rolled - given[s]
-                here[s] = given[s] + share * (rolled - given[s]) if sweep > 0 else rolled
-            if h < H - 1:
-                there = layout.state_at[h + 1]
-                log_arrivals(layout, h, kernels, log_q, work[2], view1(mass, there, layout.nexts[h]))
+            here = view1(mass, layout.state_at[h], layout.states[h])
+            there = view1(mass, layout.state_at[h + 1], layout.nexts[h] if h < H - 1 else 0)
+            roll_layer(layout, h, kernels, log_q, given, here, work[2], there)
+            for s in range(layout.states[h]):
+                worst = max(worst, abs(here[s] - given[s]))
+                if sweep > 0:
+                    here[s] = given[s] + share * (here[s] - given[s])
         if sweep > 2 and worst > 0.9 * before:
             share = max(0.1, 0.7 * share)
-        for h in range(H - 1, -1, -1):
-            at = layout.state_at[h]
-            expected_price(layout, h, kernels, prices, ahead)
-            price_layer(layout, h, log_prior, cost, ahead, view1(mass, at, layout.states[h]), prices, log_q)
+        price_masses(layout, kernels, log_prior, cost, work[0], mass, prices, log_q)
         if sweep > 0 and worst < 1.0:
             break
     return worst

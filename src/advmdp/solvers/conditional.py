@@ -28,7 +28,7 @@ from advmdp.confidence import ConfidenceSet
 from advmdp.errors import InvalidMDPError
 from advmdp.layered.rows import Rows, next_state, row_begin, row_end
 from advmdp.rows.balls import ROW_ROUNDING
-from advmdp.rows.layer import Layer, extreme_means, mean_of_row
+from advmdp.rows.layer import Layer, extreme_means, mean_of_row, rescale
 from advmdp.solvers.problem import name_pair, require_rows
 
 Floats = NDArray[np.float64]
@@ -164,16 +164,13 @@ def _explain(confidence_set: ConfidenceSet, log_reference: Floats, cost: Floats)
     require_rows(confidence_set, len(confidence_set.empty_pairs()) > 0)
     n_actions = confidence_set.n_actions
     reached = np.repeat(confidence_set.flat_reachable[:-1], n_actions)
-    wrong = reached & ~np.isfinite(cost)
-    if wrong.any():
-        pair = int(np.argmax(wrong))
-        raise InvalidMDPError(f"cost is {cost[pair]} at {name_pair(confidence_set, pair)}; it must be finite")
-    wrong = ~(log_reference < np.inf)
-    if wrong.any():
-        pair = int(np.argmax(wrong))
-        raise InvalidMDPError(
-            f"log_reference is {log_reference[pair]} at {name_pair(confidence_set, pair)}; it must be below infinity"
-        )
+    for name, given, wrong, right in (
+        ("cost", cost, reached & ~np.isfinite(cost), "it must be finite"),
+        ("log_reference", log_reference, ~(log_reference < np.inf), "it must be below infinity"),
+    ):
+        if wrong.any():
+            pair = int(np.argmax(wrong))
+            raise InvalidMDPError(f"{name} is {given[pair]} at {name_pair(confidence_set, pair)}; {right}")
     hopeless = (log_reference.reshape(-1, n_actions) == -np.inf).all(axis=1)
     if hopeless.any():
         where = name_pair(confidence_set, int(np.argmax(hopeless)) * n_actions).rsplit(", action", 1)[0]
@@ -305,8 +302,10 @@ def roll_and_certify(
             if h < last:
                 begin = row_begin(data.rows, h, pair, m)
                 row = rows[begin - start : row_end(data.rows, h, pair, m) - start]
+                for t in range(0 if reachable[s] else row.shape[0]):
+                    row[t] = 1.0
                 # So written, a row that is no number is outside its set.
-                if not distribution(row, reachable[s]) <= ROW_ROUNDING:
+                if not abs(rescale(row) - 1.0) <= ROW_ROUNDING and reachable[s]:
                     residual = np.inf
                 mean = means[pair]
                 ahead = mean_of_row(data.rows, h, begin, row, following)
@@ -330,19 +329,6 @@ def roll_and_certify(
             entry += size
         state += n
     return value, gap, residual
-
-
-@inner_kernel
-def distribution(row: Floats, reachable: bool) -> float:
-    """Make a row sum to one; by how much it did not.  That of an unreachable state becomes uniform."""
-    total = 0.0
-    for t in range(row.shape[0]):
-        if not reachable:
-            row[t] = 1.0 / row.shape[0]
-        total += row[t]
-    for t in range(row.shape[0]):
-        row[t] /= total
-    return abs(total - 1.0) if reachable else 0.0
 
 
 @inner_kernel

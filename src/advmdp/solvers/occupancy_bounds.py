@@ -117,6 +117,20 @@ def extreme_values(
     return values[::-1]
 
 
+def largest_excess(confidence_set: ConfidenceSet, q: Sequence[Floats], losses: Sequence[Floats]) -> float:
+    """The largest <q - q*, losses> over the occupancy measures q* of the set, or (ellipsoids) a little more.
+
+    A loss may be infinite where q is zero: q* stays away from there.  A state whose losses all are counts as free
+    (zero times infinity is no number), which makes the answer larger, if anything.
+    """
+    value, following = 0.0, np.zeros(1)
+    for h in range(confidence_set.horizon - 1, -1, -1):
+        following = (losses[h] + extreme_rows(confidence_set, h, following, maximise=False)).min(axis=1)
+        following[following == np.inf] = 0.0
+        value += float(q[h][q[h] > 0.0] @ losses[h][q[h] > 0.0])
+    return value - float(following[0])
+
+
 def _bounds(
     confidence_set: ConfidenceSet, policy: Sequence[ArrayLike], targets: ArrayLike | None, sign: float
 ) -> list[Floats] | Floats:

@@ -90,9 +90,9 @@ def certified(certificate: Certificate, tolerance: float) -> bool:
 
 
 def size_of(certificate: Certificate) -> float:
-    """|gap|, or infinity where there is none, or for kernels that are not in the set."""
-    gap = abs(certificate[1])
-    return gap if gap < np.inf and certificate[2] < np.inf else np.inf
+    """|gap| + residual, which what a step can cost is a multiple of; infinite for kernels that are not in the set."""
+    size = abs(certificate[1]) + certificate[2]
+    return size if size < np.inf else np.inf
 
 
 def required(name: str, step: MirrorStep, tolerance: float, reproduced: Callable[[], dict[str, Any]]) -> MirrorStep:

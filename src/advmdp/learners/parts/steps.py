@@ -5,10 +5,10 @@ Where a step stands is a :class:`Descent` (or :class:`BankDescent`); ``start`` g
 *Hints.*  With predictions m_k the estimate that a step is given is y_k = lhat_k - m_k, and the hint m_{k+1}: it moves
 by y_k + m_{k+1}.  The hints telescope, and what makes a step unstable is y_k alone.
 
-*Steps that are hard to solve.*  A step whose certificate misses the tolerance is taken with the gap that is proved of
-it.  Where the solver finds no occupancy measure of the set at all, the step is by a share of the losses, and the rest
-r_k is added to those of the next: it moves by y_k + r_{k-1} - r_k, as if -r_k were a hint, and loses at most
-<q_k - q_{k+1}, r_k> by that.
+*Steps that are hard to solve.*  A step whose certificate misses the tolerance is taken with what
+mirror descent can lose by it.  Where that is much, or the solver finds no occupancy measure of the set at all, the step
+is by a share of the losses, and the rest r_k is added to those of the next: it moves by y_k + r_{k-1} - r_k, as if -r_k
+were a hint, and loses at most <q_k - q_{k+1}, r_k> by that.
 
 *Adaptive step sizes.*  With eta_{k+1} ~ 1 / Delta_k and rho = eta_{k+1} / eta_k the step begins at
 q_k^rho q_1^(1 - rho), and Delta grows by the gap of each step: see :class:`Adaptive`.
@@ -35,6 +35,7 @@ from advmdp.occupancy import check_policy, condition, occupancy_measure
 from advmdp.solvers import MirrorStep, mirror_descent_step
 from advmdp.solvers.conditional import ConditionalStep, certified_occupancy, conditional_step
 from advmdp.solvers.mirror import restored_warm
+from advmdp.solvers.occupancy_bounds import largest_excess
 from advmdp.solvers.repeated import FlatStep, RepeatedStep
 from advmdp.solvers.step import SolverError
 
@@ -149,33 +150,57 @@ class Taken(NamedTuple):
     rest: FloatArray | None
 
 
-def take(solve: Callable[[FloatArray], Any], losses: FloatArray, eta: float, log_q: FloatArray) -> Taken:
+def take(
+    solve: Callable[[FloatArray], Any], losses: FloatArray, eta: float, log_q: FloatArray,
+    price: Callable[[Any, FloatArray], float],
+) -> Taken:  # fmt: skip
     """The step ``solve(losses)``, or the best certified one that there is, by all losses or a share of them.
 
-    What it costs: its gap, and eta <q_k - q_{k+1}, rest> for losses that it leaves to the next.  A shorter step is
-    tried only where a longer one costs more than LARGE_COST.  Raises :class:`SolverError` where there is none.
+    What it costs: its gap or, if it misses the tolerance, ``price(step, losses)``; and eta <q_k - q_{k+1}, rest> for
+    losses that it leaves to the next.  A shorter step is tried only where a longer one costs more than LARGE_COST.
+    Raises :class:`SolverError` where there is none.
     """
     best: Taken | None = None
     for share in SHARES:
+        part = losses if share == 1.0 else share * losses
         try:
-            step, missed = solve(losses if share == 1.0 else share * losses), share < 1.0
+            step, missed = solve(part), False
         except SolverError as error:
             step, missed, failure = error.step, True, error
         if step is None:
             continue
-        gap, rest = max(step.gap, 0.0), None
+        gap, rest = price(step, part) if missed else max(step.gap, 0.0), None
         if share < 1.0:
-            rest = (1.0 - share) * losses
-            new_log_q = step.flat.log_q if isinstance(step, MirrorStep) else step.log_q
-            gap += max(0.0, eta * float((np.exp(log_q) - np.exp(new_log_q)) @ rest))
+            rest = losses - part
+            gap += max(0.0, eta * float((np.exp(log_q) - np.exp(flat_log_q(step))) @ rest))
         if best is None or gap < best.gap:
-            best = Taken(step, gap, missed, rest)
+            best = Taken(step, gap, missed or share < 1.0, rest)
         if gap <= LARGE_COST:
             return best
     if best is None:
         raise failure
     logger.warning("a mirror step is certified up to %.2g only: it is taken, and certificate counts it", best.gap)
     return best
+
+
+def flat_log_q(step: MirrorStep | FlatStep) -> FloatArray:
+    """Of either kind of step."""
+    return step.flat.log_q if isinstance(step, MirrorStep) else step.log_q
+
+
+def price_of_pairs(
+    confidence_set: ConfidenceSet, layers: Layers, log_prior: FloatArray, step: MirrorStep | FlatStep, cost: FloatArray
+) -> float:
+    """What mirror descent loses at most by this step of the entropy of pairs, whoever it is compared with.
+
+    The three-point inequality fails by <q - q*, cost + log(q / prior)>: linear in q*, so that one backward pass finds
+    the worst (``docs/certificates.md``).
+    """
+    log_q, within_reach = flat_log_q(step), np.repeat(confidence_set.flat_reachable[:-1], layers.n_actions)
+    with np.errstate(invalid="ignore"):
+        slopes = np.where(log_prior > -np.inf, cost + np.where(within_reach, log_q, 0.0) - log_prior, np.inf)
+    excess = largest_excess(confidence_set, layers.split(np.exp(log_q)), layers.split(slopes))
+    return max(excess, 0.0) if excess < np.inf else np.inf  # not a number: nothing is proved
 
 
 def uniform_log_q(layers: Layers) -> FloatArray:
@@ -269,7 +294,12 @@ class MirrorDescent(OccupancyStep, RatedStep):
         def solve(losses: FloatArray) -> MirrorStep:
             return mirror_descent_step(confidence_set, None, losses, eta, warm=state.warm, **options)
 
-        taken = take(solve, losses, eta, state.log_q)
+        def price(step: MirrorStep, losses: FloatArray) -> float:
+            if self.entropy == "triples":
+                return abs(step.gap) + 2.0 * self.problem.horizon * step.residual
+            return price_of_pairs(confidence_set, self.problem.layers, state.log_q, step, eta * losses)
+
+        taken = take(solve, losses, eta, state.log_q, price)
         step, log_q = taken.step, taken.step.flat.log_q
         policy = policy_of(log_q, self.problem.layers)
         kernels = step.kernels if self.entropy == "triples" else None
@@ -442,7 +472,7 @@ class KnownDescent(OccupancyStep, RatedStep):
     """
 
     def __init__(self, mdp: LayeredMDP, truth: KnownKernels, eta: Rate, first_policy: FloatArray | None = None) -> None:
-        self.mdp, self.eta, self.first_policy = mdp, eta, first_policy
+        self.mdp, self.truth, self.eta, self.first_policy = mdp, truth, eta, first_policy
         self._step = RepeatedStep(truth)
 
     def start(self) -> Descent:
@@ -477,7 +507,11 @@ class KnownDescent(OccupancyStep, RatedStep):
             scale, log_q = self.eta.turn(state.scale, gap, state.log_q, self.start().log_q)
             state = state._replace(scale=scale, log_q=log_q)
         losses, eta = all_losses(estimate, hint, state.rest), self.rate(state, k)
-        taken = take(lambda part: self._step(state.log_q, eta * part), losses, eta, state.log_q)
+
+        def price(step: FlatStep, losses: FloatArray) -> float:
+            return price_of_pairs(self.truth, self.mdp.layers, state.log_q, step, eta * losses)
+
+        taken = take(lambda part: self._step(state.log_q, eta * part), losses, eta, state.log_q, price)
         log_q, policy = taken.step.log_q, available_only(taken.step.policy, self.mdp.layers)
         return Descent(log_q, policy, None, None, taken.step, state.scale, *taken[1:])
 
