@@ -20,7 +20,7 @@ from advmdp.confidence import BoxSet, ConfidenceSet, EllipsoidSet, KnownKernels,
 from advmdp.errors import InvalidSpecError
 from advmdp.layered import checked_available, masked_layers, with_copied_rows
 from advmdp.rows.ellipsoid import EMPTY_MARGIN
-from advmdp.solvers import box, ellipsoid, known, robust
+from advmdp.solvers import box, ellipsoid, robust
 from advmdp.solvers.balls import Balls
 from advmdp.solvers.centring import place_points
 from advmdp.solvers.conditional import conditional_step
@@ -53,11 +53,10 @@ from advmdp.solvers.step import (
     required,
     size_of,
 )
-from advmdp.solvers.triples import triples_step
+from advmdp.solvers.triples import solve_known, solve_triples
 
 Floats = NDArray[np.float64]
 
-NEWTON_LIMIT = 300
 # The first mu is at least this share of the largest cost and of the spread of the starting prices.
 MU = 0.03
 LEAST_COST = 0.02
@@ -139,18 +138,15 @@ def mirror_descent_step(
     if isinstance(confidence_set, BoxSet) and confidence_set.kept_states is not None:
         # An interval below zero at a state that is left out is empty as well, and no solver sees it.
         require_rows(confidence_set, len(confidence_set.empty_pairs()) > 0)
-    if entropy == "triples":
-        return triples_step(
-            confidence_set, q, loss, step_size,
-            log_q=log_q, kernels=kernels, warm=warm, tolerance=tolerance,
-        )  # fmt: skip
     if entropy == "conditional":
         return _conditional(confidence_set, *flat_step(confidence_set, q, log_q, loss), step_size, tolerance)
-    if entropy != "pairs":
+    if entropy not in ("pairs", "triples"):
         raise InvalidSpecError(f"entropy is {entropy!r}; it must be 'pairs', 'triples' or 'conditional'")
-    solve = _SOLVERS[type(confidence_set)]
     problem = flatten(confidence_set, q, log_q, loss, step_size)
-    answer = solve(confidence_set, problem, checked_warm(warm), tolerance)
+    if entropy == "triples":
+        answer = solve_triples(confidence_set, problem, kernels, checked_warm(warm), tolerance)
+    else:
+        answer = _SOLVERS[type(confidence_set)](confidence_set, problem, checked_warm(warm), tolerance)
     step = MirrorStep(
         publish(problem, answer), problem.full_sizes, problem.n_actions, answer.value + problem.offset,
         answer.gap, answer.residual, answer.iterations, answer.status, answer.warm,
@@ -223,12 +219,6 @@ class _BoxSpace:
         self.direction = box.make_point(self.lengths)
         self.memory = box.make_memory(self.layout, self.lengths)
         self.rows = box.Rows(*(np.zeros(self.lengths.next) for _ in range(4)))
-
-
-class _KnownSpace:
-    def __init__(self, sizes: tuple[int, ...], n_actions: int) -> None:
-        self.layout, self.lengths = make_layout(sizes, n_actions, [0] * (len(sizes) - 1), [0] * (len(sizes) - 1))
-        self.memory = known.make_memory(self.layout, self.lengths)
 
 
 # --------------------------------------------------------------------------------------------------------
@@ -411,27 +401,9 @@ def _solve_box(confidence_set: BoxSet, problem: Problem, warm: Mapping[str, Floa
     return search.answer
 
 
-def _solve_known(
-    confidence_set: KnownKernels, problem: Problem, warm: Mapping[str, Floats], tolerance: float
-) -> Answer:
-    space: _KnownSpace = SPACES.get(
-        ("known", problem.sizes, problem.n_actions),
-        lambda: _KnownSpace(problem.sizes, problem.n_actions),
-    )
-    memory = space.memory
-    value, gap, residual, iterations = known.iterate(
-        space.layout, kept_tables(problem, confidence_set.kernels), problem.log_prior, problem.cost,
-        tolerance, LARGEST_RESIDUAL, NEWTON_LIMIT, memory,
-    )  # fmt: skip
-    return Answer(
-        memory.log_q, memory.q, memory.kernels, value, gap, residual, iterations,
-        "cold", {},
-    )  # fmt: skip
-
-
 _SOLVERS: dict[type, Callable[..., Answer]] = {
     EllipsoidSet: _solve_ellipsoid,
     BoxSet: _solve_box,
     L1Set: _solve_l1,
-    KnownKernels: _solve_known,
+    KnownKernels: solve_known,
 }
