@@ -38,7 +38,14 @@ class EntropicRows(NamedTuple):
 
 @inner_kernel
 def respond_entropic(
-    rows: EntropicRows, layout: Layout, h: int, V: Floats, kernels: Floats, ahead: Floats, extra: Floats
+    rows: EntropicRows,
+    layout: Layout,
+    h: int,
+    V: Floats,
+    change: Floats,
+    kernels: Floats,
+    ahead: Floats,
+    extra: Floats,
 ) -> bool:
     """The minimising rows of layer h; what the minima have beyond P.V is the divergence."""
     n = layout.states[h]

@@ -33,7 +33,6 @@ from advmdp.solvers.problem import (
     Tables,
     flat_step,
     flatten,
-    kept_active,
     kept_rows,
     kept_tables,
     publish,
@@ -275,10 +274,11 @@ def _solve_ellipsoid(
     space = _space("ellipsoid", problem, [dim] * len(widths) if simplex else widths, [dim - 1] * len(widths))
 
     def resort(inside: Floats) -> robust.Result:
-        return robust.solve_ellipsoids(
-            space.layout, space.lengths, (P0, G, E0, E), inside, kept_active(problem, confidence_set), smallest,
-            simplex, problem.log_prior, problem.cost, tolerance, LARGEST_RESIDUAL,
-        )  # fmt: skip
+        # The entries of P are rows themselves, unless it is a mixture.
+        base = None if simplex else np.zeros_like(P0)
+        return robust.smoothed_step(
+            confidence_set, problem, space.layout, space.lengths, (P0, G, E0, E), base, inside, tolerance
+        )
 
     return _solve_polyhedra(space, ellipsoid.Rows(P0, G, E0, E), chi, problem, warm, tolerance, resort)
 
@@ -287,12 +287,11 @@ def _solve_l1(confidence_set: L1Set, problem: Problem, warm: Mapping[str, Floats
     balls = Balls.of(confidence_set, problem)
     space = _space("l1", problem, balls.rows, balls.free)
 
-    def resort(inside: Floats) -> robust.Result:
-        return robust.solve_balls(
-            space.layout, space.lengths, balls, inside, problem.log_prior, problem.cost, tolerance, LARGEST_RESIDUAL
-        )
-
     rows, chi = ellipsoid.Rows(*balls.polyhedra(space.layout, space.lengths)), np.zeros(space.lengths.free)
+
+    def resort(inside: Floats) -> robust.Result:
+        return robust.smoothed_step(confidence_set, problem, space.layout, space.lengths, rows, None, inside, tolerance)
+
     return _solve_polyhedra(space, rows, chi, problem, warm, tolerance, resort)
 
 
@@ -350,7 +349,7 @@ def _solve_polyhedra(
     centre[:] = chi
     place(np.inf, centre, centre)  # where the smoothed dual starts from, and a later warm step returns to
     found_last = resort(memory.chi)
-    search.offer(found_last.certificate, found_last.iterations, "smoothed", found_last.memory, kept)
+    search.offer(found_last.certificate, found_last.iterations, "smoothed", found_last, kept)
     return search.answer
 
 
@@ -392,12 +391,15 @@ def _solve_box(confidence_set: BoxSet, problem: Problem, warm: Mapping[str, Floa
         memory.kernels[:] = rows.inside
         if solved(attempt):
             return search.answer
-    resort = robust.solve_boxes(
-        problem.sizes, problem.n_actions, rows.low, rows.high, rows.inside, problem.log_prior, problem.cost,
-        tolerance, LARGEST_RESIDUAL,
-    )  # fmt: skip
-    kernels = resort.memory.kernels.copy()
-    search.offer(resort.certificate, resort.iterations, "smoothed", resort.memory, lambda: {"kernels": kernels})
+    widths = list(problem.sizes[1:-1])
+    layout, lengths = make_layout(
+        problem.sizes, problem.n_actions, [2 * m for m in widths] + [0], [m - 1 for m in widths] + [0]
+    )
+    sets = robust.box_sets(layout, lengths, rows.low, rows.high, rows.inside)
+    resort = robust.smoothed_step(
+        confidence_set, problem, layout, lengths, sets, rows.low, np.zeros(lengths.free), tolerance
+    )
+    search.offer(resort.certificate, resort.iterations, "smoothed", resort, lambda: {"kernels": resort.kernels})
     return search.answer
 
 

@@ -51,7 +51,8 @@ class Memory(NamedTuple):
     """Working memory, allocated once per shape."""
 
     V: Floats
-    prices: Floats  # V at the start of a line search; those of the certificate
+    change: Floats  # of V since the rows were last solved, free of its rounding
+    prices: Floats  # those of the certificate
     step: Floats
     gradient: Floats
     scale: Floats  # per state: 1 / sqrt of its mass
@@ -71,7 +72,7 @@ class Memory(NamedTuple):
 
 def make_memory(layout: Layout, sizes: BufferSizes) -> Memory:
     """Working memory for problems of this layout."""
-    lengths = [sizes.state] * 6 + [sizes.block] * 5 + [sizes.next] * 2 + [sizes.diag, sizes.off]
+    lengths = [sizes.state] * 7 + [sizes.block] * 5 + [sizes.next] * 2 + [sizes.diag, sizes.off]
     lengths.append(int((layout.blocks * layout.nexts).max()))
     return Memory._make([*(np.zeros(length) for length in lengths), np.zeros((4, int(layout.blocks.max())))])
 
@@ -84,9 +85,14 @@ RESPOND: dict[type, Any] = {}
 BEND: dict[type, Any] = {}
 
 
-def respond(rows: Any, layout: Layout, h: int, V: Floats, kernels: Floats, ahead: Floats, extra: Floats) -> bool:
-    """Solve the row problems of layer h at the prices V: rows P, (m, N), with P.V and m_b - P.V; whether it could."""
-    return bool(RESPOND[type(rows)](rows, layout, h, V, kernels, ahead, extra))
+def respond(
+    rows: Any, layout: Layout, h: int, V: Floats, change: Floats, kernels: Floats, ahead: Floats, extra: Floats
+) -> bool:
+    """Solve the row problems of layer h at the prices V: rows P, (m, N), with P.V and m_b - P.V; whether it could.
+
+    Rows that continue from where they are are told the change of V, to more digits than V has.
+    """
+    return bool(RESPOND[type(rows)](rows, layout, h, V, change, kernels, ahead, extra))
 
 
 def bend(rows: Any, layout: Layout, h: int, memory: Memory) -> None:
@@ -97,11 +103,11 @@ def bend(rows: Any, layout: Layout, h: int, memory: Memory) -> None:
 
 
 @overload(respond, jit_options={"error_model": "numpy"})
-def _compiled_respond(rows: Any, layout: Any, h: Any, V: Any, kernels: Any, ahead: Any, extra: Any) -> Any:
+def _compiled_respond(rows: Any, layout: Any, h: Any, V: Any, change: Any, kernels: Any, ahead: Any, extra: Any) -> Any:
     answer = RESPOND[rows.instance_class]
 
-    def ask(rows: Any, layout: Any, h: Any, V: Any, kernels: Any, ahead: Any, extra: Any) -> Any:
-        return answer(rows, layout, h, V, kernels, ahead, extra)
+    def ask(rows: Any, layout: Any, h: Any, V: Any, change: Any, kernels: Any, ahead: Any, extra: Any) -> Any:
+        return answer(rows, layout, h, V, change, kernels, ahead, extra)
 
     return ask
 
@@ -126,7 +132,14 @@ class FixedRows(NamedTuple):
 
 @inner_kernel
 def respond_fixed(
-    rows: FixedRows, layout: Layout, h: int, V: Floats, kernels: Floats, ahead: Floats, extra: Floats
+    rows: FixedRows,
+    layout: Layout,
+    h: int,
+    V: Floats,
+    change: Floats,
+    kernels: Floats,
+    ahead: Floats,
+    extra: Floats,
 ) -> bool:
     """P.V; the kernels are put where they belong when a layer is first asked for."""
     n = layout.states[h]
@@ -164,12 +177,14 @@ BEND[FixedRows] = bend_fixed
 def evaluate(layout: Layout, rows: Any, log_prior: Floats, cost: Floats, memory: Memory) -> float:
     """Rows, log q and q at the prices V; D(V), or -inf where a row problem could not be solved."""
     total = float(memory.V[0])
+    solved = True
     for h in range(layout.states.shape[0]):
         n = layout.states[h]
         at = layout.block_at[h]
         here = layout.state_at[h]
-        if not respond(rows, layout, h, memory.V, memory.kernels, memory.ahead, memory.extra):
-            return -np.inf
+        solved = (
+            respond(rows, layout, h, memory.V, memory.change, memory.kernels, memory.ahead, memory.extra) and solved
+        )
         for start in range(at, at + layout.blocks[h], n):
             for s in range(n):
                 i = start + s
@@ -177,7 +192,18 @@ def evaluate(layout: Layout, rows: Any, log_prior: Floats, cost: Floats, memory:
                 memory.log_q[i] = value
                 memory.q[i] = np.exp(value)
                 total -= memory.q[i]
-    return total
+    return total if solved else -np.inf
+
+
+@inner_kernel
+def evaluate_moved(
+    layout: Layout, rows: Any, log_prior: Floats, cost: Floats, length: float, step: Floats, memory: Memory
+) -> float:
+    """:func:`evaluate`, with the prices moved by ``length`` times the step."""
+    for i in range(step.shape[0]):
+        memory.change[i] = length * step[i]
+        memory.V[i] += memory.change[i]
+    return evaluate(layout, rows, log_prior, cost, memory)
 
 
 @inner_kernel
@@ -292,11 +318,13 @@ def imbalance(layout: Layout, memory: Memory) -> float:
 
 @inner_kernel
 def maximise(
-    layout: Layout, rows: Any, log_prior: Floats, cost: Floats, dual: float, enough: float, limit: int, memory: Memory
-) -> int:
+    layout: Layout, rows: Any, log_prior: Floats, cost: Floats, dual: float, balanced: float, last_move: float,
+    limit: int, memory: Memory,
+) -> int:  # fmt: skip
     """Newton steps with a capped length and Armijo's rule from V, where D is ``dual``; how many were made.
 
-    The last is the first that moves no exponent by more than ``enough``; or flow no longer improves.
+    They end where flow is conserved at every state up to the share ``balanced`` of its mass, or no longer improves, and
+    after a step that moves no exponent by more than ``last_move``.
     """
     before = np.inf
     stalled = 0
@@ -304,30 +332,29 @@ def maximise(
         slope, flow, largest = newton_step(layout, rows, memory)
         stalled = stalled + 1 if flow > 0.5 * before else 0
         before = flow
-        if flow <= BALANCE or not largest < np.inf or (flow < 0.01 and stalled > 4):
+        settled = flow <= balanced and largest <= max(5.0 * balanced, last_move)
+        if settled or not largest < np.inf or (flow < 0.01 and stalled > 4):
             return iteration
         length = min(1.0, LARGEST_MOVE / largest)
         # Where the dual cannot tell, the flow of the rarest states decides; Newton's direction need not improve the
         # worst of them, so that this is tried a few times only.
-        told = largest <= enough or slope > 1e-12 * (1.0 + abs(dual))
+        told = largest <= last_move or slope > 1e-12 * (1.0 + abs(dual))
         off = 0.0 if told else imbalance(layout, memory)
-        copy_into(memory.prices, memory.V)
+        gone = 0.0
         accepted = False
         for trial in range(40):
-            for i in range(memory.V.shape[0]):
-                memory.V[i] = memory.prices[i] + length * memory.step[i]
-            after = evaluate(layout, rows, log_prior, cost, memory)
+            after = evaluate_moved(layout, rows, log_prior, cost, length - gone, memory.step, memory)
+            gone = length
             rises = after >= dual + 1e-4 * length * slope - 1e-14 * (1.0 + abs(dual))
             if rises and (told or trial >= 6 or imbalance(layout, memory) < off):
                 accepted = True
                 break
             length *= 0.5
         if not accepted:
-            copy_into(memory.V, memory.prices)
-            evaluate(layout, rows, log_prior, cost, memory)
+            evaluate_moved(layout, rows, log_prior, cost, -gone, memory.step, memory)
             return iteration
         dual = after
-        if largest <= enough:
+        if largest <= last_move:
             return iteration + 1
     return limit
 
@@ -379,7 +406,7 @@ def certify(
     gap = 0.0
     residual = 0.0 if off <= ROW_ROUNDING else np.inf
     for h in range(layout.states.shape[0] - 1, -1, -1):
-        respond(rows, layout, h, memory.prices, memory.trial, memory.ahead, memory.extra)
+        respond(rows, layout, h, memory.prices, memory.change, memory.trial, memory.ahead, memory.extra)
         expected_price(layout, h, memory.kernels, memory.prices, ahead)
         for b in range(layout.blocks[h]):
             i = layout.block_at[h] + b
@@ -403,11 +430,11 @@ def solve(
     if not warm:
         fill(memory.V, 0.0)
         for h in range(layout.states.shape[0]):
-            respond(rows, layout, h, memory.V, memory.kernels, memory.ahead, memory.extra)
+            respond(rows, layout, h, memory.V, memory.change, memory.kernels, memory.ahead, memory.extra)
         copy_into(memory.log_q, log_prior)
         settle(layout, memory.kernels, log_prior, cost, 60, memory.work, memory.log_q, memory.mass, memory.V)
     dual = evaluate(layout, rows, log_prior, cost, memory)
-    iterations = maximise(layout, rows, log_prior, cost, dual, LAST_MOVE, limit, memory)
+    iterations = maximise(layout, rows, log_prior, cost, dual, BALANCE, LAST_MOVE, limit, memory)
     for _ in range(SWEEPS):
         if not settle_rarest(layout, memory):
             break

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from advmdp._compiled import kernel
-from advmdp.confidence import ConfidenceSet, EllipsoidSet
+from advmdp.confidence import ConfidenceSet
 from advmdp.errors import InvalidMDPError
 from advmdp.layered import Layers, SparseRows
 from advmdp.solvers.layout import view2
@@ -329,25 +329,3 @@ def kept_rows(problem: Problem, dim: int, simplex: bool, reduced: Any) -> tuple[
             part.append(cut.ravel())
         entry, row, block = entry + m * N, row + r * N, block + N
     return tuple(np.concatenate(part) if part else np.empty(0) for part in parts)
-
-
-def kept_active(problem: Problem, confidence_set: EllipsoidSet) -> NDArray[np.int64]:
-    """The active rows of the shortest points of a reduced ellipsoid set, reachable states only."""
-    active: NDArray[np.int64] = confidence_set.reduced.active
-    if problem.kept is None:
-        return active
-    A, k = problem.n_actions, confidence_set.dim - 1
-    parts = [active[:0]]
-    block = 0
-    for h in range(len(problem.full_sizes) - 2):
-        n, m = problem.full_sizes[h], problem.full_sizes[h + 1]
-        blocks = (np.arange(A)[:, None] * n + problem.kept[h]).ravel()
-        part = active[block * k : (block + n * A) * k].reshape(k, n * A)[:, blocks]
-        if not confidence_set.simplex:
-            # Rows are next states, which are counted anew; -1 stays what it is.
-            place = np.full(m + 1, -1)
-            place[problem.kept[h + 1]] = np.arange(len(problem.kept[h + 1]))
-            part = place[part]
-        parts.append(part.ravel())
-        block += n * A
-    return np.concatenate(parts)
