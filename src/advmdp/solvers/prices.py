@@ -27,6 +27,7 @@ from advmdp.solvers.certificate import (
     expected_price,
     log_arrivals,
     log_mass,
+    price_layer,
     reprice_layer,
     roll_forward,
     settle,
@@ -43,8 +44,10 @@ LAST_MOVE = 1e-6
 BALANCE = 1e-11
 # log mass of a state: below this no square root of it takes part in Newton's systems.
 RAREST = -1300.0
+# Where to begin, see :func:`solve`.
+WARM, SETTLED, PRIOR = range(3)
 SWEEPS = 200
-SETTLED = 1e-9
+ENOUGH = 1e-9
 
 
 class Memory(NamedTuple):
@@ -317,6 +320,33 @@ def imbalance(layout: Layout, memory: Memory) -> float:
 
 
 @inner_kernel
+def ascent(layout: Layout, memory: Memory) -> float:
+    """The derivative of D along the step, from the states whose flow is off by more than rounding.
+
+    It shows the rarest of them, whose share of D itself is below the rounding of the others.
+    """
+    inflow = memory.gradient
+    mass = memory.mass
+    fill(inflow, 0.0)
+    fill(mass, 0.0)
+    inflow[0] = 1.0
+    for h in range(layout.states.shape[0]):
+        n = layout.states[h]
+        N = layout.blocks[h]
+        P = view2(memory.kernels, layout.next_at[h], layout.nexts[h], N)
+        q = view1(memory.q, layout.block_at[h], N)
+        for b in range(N):
+            mass[layout.state_at[h] + b % n] += q[b]
+        for t in range(layout.nexts[h]):
+            inflow[layout.state_at[h + 1] + t] = tridiagonal.dot(P[t], q)
+    total = 0.0
+    for s in range(mass.shape[0] - 1):
+        if abs(inflow[s] - mass[s]) > 1e-12 * mass[s]:
+            total += (inflow[s] - mass[s]) * memory.step[s]
+    return total
+
+
+@inner_kernel
 def maximise(
     layout: Layout, rows: Any, log_prior: Floats, cost: Floats, dual: float, balanced: float, last_move: float,
     limit: int, memory: Memory,
@@ -336,17 +366,16 @@ def maximise(
         if settled or not largest < np.inf or (flow < 0.01 and stalled > 4):
             return iteration
         length = min(1.0, LARGEST_MOVE / largest)
-        # Where the dual cannot tell, the flow of the rarest states decides; Newton's direction need not improve the
-        # worst of them, so that this is tried a few times only.
+        # Where D is flat up to rounding its derivative decides, which must not turn round.
         told = largest <= last_move or slope > 1e-12 * (1.0 + abs(dual))
-        off = 0.0 if told else imbalance(layout, memory)
+        rise = 0.0 if told else ascent(layout, memory)
         gone = 0.0
         accepted = False
-        for trial in range(40):
+        for _ in range(40):
             after = evaluate_moved(layout, rows, log_prior, cost, length - gone, memory.step, memory)
             gone = length
             rises = after >= dual + 1e-4 * length * slope - 1e-14 * (1.0 + abs(dual))
-            if rises and (told or trial >= 6 or imbalance(layout, memory) < off):
+            if rises and (told or ascent(layout, memory) >= -0.5 * rise):
                 accepted = True
                 break
             length *= 0.5
@@ -380,7 +409,7 @@ def settle_rarest(layout: Layout, memory: Memory) -> bool:
         log_mass(layout, h + 1, memory.log_q, given)
         for t in range(layout.nexts[h]):
             away = inflow[t] - given[t]
-            if given[t] < RAREST + 20.0 and SETTLED < abs(away) < np.inf:
+            if given[t] < RAREST + 20.0 and ENOUGH < abs(away) < np.inf:
                 memory.V[there + t] += 0.5 * away
                 moved = True
     return moved
@@ -423,16 +452,27 @@ def certify(
 
 @kernel
 def solve(
-    layout: Layout, rows: Any, log_prior: Floats, cost: Floats, warm: bool, limit: int, memory: Memory
+    layout: Layout, rows: Any, log_prior: Floats, cost: Floats, begin: int, limit: int, memory: Memory
 ) -> tuple[float, float, float, int]:
-    """Maximise D, from V if ``warm``, otherwise from prices that nearly conserve flow under the rows at V = 0:
-    (value, gap, residual, iterations)."""
-    if not warm:
+    """Maximise D; (value, gap, residual, iterations).
+
+    It begins at V if that is ``WARM``; at prices that nearly conserve flow under the rows at V = 0, ``SETTLED``; or at
+    those at which every state has the mass of the prior, ``PRIOR``.
+    """
+    if begin != WARM:
         fill(memory.V, 0.0)
-        for h in range(layout.states.shape[0]):
+        for h in range(layout.states.shape[0] - 1, -1, -1):
             respond(rows, layout, h, memory.V, memory.change, memory.kernels, memory.ahead, memory.extra)
-        copy_into(memory.log_q, log_prior)
-        settle(layout, memory.kernels, log_prior, cost, 60, memory.work, memory.log_q, memory.mass, memory.V)
+            if begin == PRIOR:
+                given = view1(memory.mass, layout.state_at[h], layout.states[h])
+                log_mass(layout, h, log_prior, given)
+                at = layout.block_at[h]
+                for b in range(layout.blocks[h]):
+                    memory.work[0, b] = memory.ahead[at + b] + memory.extra[at + b]
+                price_layer(layout, h, log_prior, cost, memory.work[0], given, memory.V, memory.log_q)
+        if begin == SETTLED:
+            copy_into(memory.log_q, log_prior)
+            settle(layout, memory.kernels, log_prior, cost, 60, memory.work, memory.log_q, memory.mass, memory.V)
     dual = evaluate(layout, rows, log_prior, cost, memory)
     iterations = maximise(layout, rows, log_prior, cost, dual, BALANCE, LAST_MOVE, limit, memory)
     for _ in range(SWEEPS):

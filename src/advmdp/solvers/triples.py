@@ -32,7 +32,9 @@ Floats = NDArray[np.float64]
 
 # The prior of an entry that the set allows is at least this: a zero there would never become positive.
 LEAST_LOG_PRIOR = np.log(1e-300)
-NEWTON_LIMIT = 300
+# By where they begin: what to call an attempt, and its longest.
+_STATUS = ("warm", "cold", "careful")
+NEWTON_LIMIT = (300, 300, 1000)
 
 
 class _Space:
@@ -49,32 +51,34 @@ class _Space:
         )  # fmt: skip
 
 
-def _attempt(space: _Space, rows: Any, problem: Problem, status: str) -> Answer:
-    memory = space.memory
+def _attempt(space: _Space, rows: Any, problem: Problem, begin: int) -> Answer:
+    memory, status = space.memory, _STATUS[begin]
     value, gap, residual, iterations = prices.solve(
-        space.layout, rows, problem.log_prior, problem.cost, status == "warm", NEWTON_LIMIT, memory
+        space.layout, rows, problem.log_prior, problem.cost, begin, NEWTON_LIMIT[begin], memory
     )
     return Answer(memory.log_q, memory.q, memory.kernels, value, gap, residual, iterations, status, {})
 
 
 def _solve(space: _Space, rows: Any, problem: Problem, warm: Mapping[str, Floats], tolerance: float) -> Answer:
-    """From the prices of an earlier step, if there are any; and from the usual ones, if these are not good enough."""
+    """From the prices of an earlier step, if there are any; and from others, as long as these are not good enough."""
     memory, given = space.memory, warm.get("prices")
-    if given is None or given.shape != memory.V.shape:
-        found = _attempt(space, rows, problem, "cold")
-    else:
-        memory.V[:] = given
-        found = _attempt(space, rows, problem, "warm")
+    best, smallest, iterations = None, np.inf, 0
+    for begin in (prices.WARM, prices.SETTLED, prices.PRIOR):
+        if begin == prices.WARM:
+            if given is None or given.shape != memory.V.shape:
+                continue
+            memory.V[:] = given
+        found = _attempt(space, rows, problem, begin)
+        iterations += found.iterations
         certificate = (found.value, found.gap, found.residual)
-        if not certified(certificate, tolerance):
+        if certified(certificate, tolerance):
+            return found._replace(iterations=iterations, warm={"prices": memory.V.copy()})
+        if best is None or size_of(certificate) < smallest:
             # Another attempt writes over it.
-            found = found._replace(log_q=found.log_q.copy(), q=found.q.copy(), kernels=found.kernels.copy())
-            second = _attempt(space, rows, problem, "cold")
-            iterations = found.iterations + second.iterations
-            if not size_of(certificate) <= size_of((second.value, second.gap, second.residual)):
-                found = second
-            found = found._replace(iterations=iterations)
-    return found._replace(warm={"prices": memory.V.copy()})
+            smallest = size_of(certificate)
+            best = found._replace(log_q=found.log_q.copy(), q=found.q.copy(), kernels=found.kernels.copy())
+    assert best is not None
+    return best._replace(iterations=iterations)
 
 
 def _space(problem: Problem) -> _Space:
@@ -94,7 +98,7 @@ def _fixed(confidence_set: KnownKernels, problem: Problem, space: _Space) -> pri
 def solve_known(confidence_set: KnownKernels, problem: Problem, warm: Mapping[str, Floats], tolerance: float) -> Answer:
     """The step over pairs under known kernels; a warm start would save nothing."""
     space = _space(problem)
-    return _attempt(space, _fixed(confidence_set, problem, space), problem, "cold")
+    return _attempt(space, _fixed(confidence_set, problem, space), problem, prices.SETTLED)
 
 
 def solve_triples(
