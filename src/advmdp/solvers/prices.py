@@ -366,22 +366,32 @@ def maximise(
         if settled or not largest < np.inf or (flow < 0.01 and stalled > 4):
             return iteration
         length = min(1.0, LARGEST_MOVE / largest)
-        # Where D is flat up to rounding its derivative decides, which must not turn round.
+        # Where D is flat up to rounding its derivative decides: it must not turn round.  Where it jumps, at a kink
+        # of the rows, the step is to end in the jump, whose slope Newton's system then has.
         told = largest <= last_move or slope > 1e-12 * (1.0 + abs(dual))
         rise = 0.0 if told else ascent(layout, memory)
         gone = 0.0
+        short = 0.0
+        long = np.inf
         accepted = False
         for _ in range(40):
             after = evaluate_moved(layout, rows, log_prior, cost, length - gone, memory.step, memory)
             gone = length
             rises = after >= dual + 1e-4 * length * slope - 1e-14 * (1.0 + abs(dual))
-            if rises and (told or ascent(layout, memory) >= -0.5 * rise):
+            along = 0.0 if told else ascent(layout, memory)
+            if rises and along >= -0.5 * rise:
                 accepted = True
-                break
-            length *= 0.5
+                if told or long == np.inf or along <= 0.5 * rise:
+                    break
+                short = length
+            else:
+                accepted = False
+                long = length
+            length = 0.5 * (short + long)
         if not accepted:
-            evaluate_moved(layout, rows, log_prior, cost, -gone, memory.step, memory)
-            return iteration
+            after = evaluate_moved(layout, rows, log_prior, cost, short - gone, memory.step, memory)
+            if short == 0.0:
+                return iteration
         dual = after
         if largest <= last_move:
             return iteration + 1
