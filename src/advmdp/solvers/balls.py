@@ -11,14 +11,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from advmdp._compiled import kernel
 from advmdp.confidence import L1Set
-from advmdp.rows.layer import sort_decreasing
 from advmdp.solvers.layout import BufferSizes, Layout
 from advmdp.solvers.problem import Problem
 
 Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 # Less of a centre or of a radius is none: the set would be too thin for floating point.
 THINNEST = 1e-13
@@ -91,23 +88,3 @@ class Balls(NamedTuple):
                 offsets[2 * m : 3 * m, b], normals[2 * m : 3 * m, :free, b] = added, u
                 offsets[3 * m, b], normals[3 * m, :free, b] = half - added.sum(), -u.sum(axis=0)
         return P0, G, E0, E
-
-
-@kernel
-def bound_balls(
-    layout: Layout, h: int, centres: Floats, radii: Floats, prices: Floats, order: Integers, bound: Floats
-) -> None:
-    """``bound``: the minimum of P.V over each ball of layer h, half the radius moved from the dearest states."""
-    m, N = centres.shape
-    sort_decreasing(prices, order)
-    best = order[m - 1]
-    for b in range(N):
-        total = 0.0
-        for t in range(m):
-            total += centres[t, b] * prices[t]
-        left = min(0.5 * radii[b], 1.0 - centres[best, b])
-        for i in range(m - 1):
-            moved = min(centres[order[i], b], max(left, 0.0))
-            total += moved * (prices[best] - prices[order[i]])
-            left -= moved
-        bound[layout.block_at[h] + b] = total

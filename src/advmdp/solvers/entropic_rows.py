@@ -1,19 +1,119 @@
 """The row problems of the triple entropy: min over a row set of p.V + KL(p || prior), for one pair.
 
-With z = log prior - V this is min sum_t p_t (log p_t - z_t). Each kernel fills the minimiser ``p``, its logarithm
+With z = log prior - V this is min sum_t p_t (log p_t - z_t). Each row kernel fills the minimiser ``p``, its logarithm
 (finite where p underflows) and ``group``: entries of group 0 are fixed, those of another group are exp(z_t) times a
-constant of the group, so they share a multiplier and move together when V does.
+constant of the group, so they share a multiplier and move together when V does.  So the Hessian of the minimum is
+``-sum_g (diag(p_g) - p_g p_g' / sum p_g)``.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
-from advmdp._compiled import kernel
+from advmdp._compiled import inner_kernel, kernel
+from advmdp.solvers import tridiagonal
+from advmdp.solvers.layout import Layout, view2
+from advmdp.solvers.prices import BEND, RESPOND, Memory
 
 Floats = NDArray[np.float64]
 Groups = NDArray[np.int8]
+
+
+class EntropicRows(NamedTuple):
+    """Tables (S_h, A, S_{h+1}) one after the other, and memory; a set of l1 balls has radii, one of boxes has none."""
+
+    log_prior: Floats
+    low: Floats  # or centres
+    high: Floats
+    log_low: Floats
+    log_high: Floats
+    radii: Floats  # (S_h, A)
+    group: Groups  # of each entry
+    row: Floats  # z, p and log p of one row
+    columns: Floats  # m by 2 N of one layer
+
+
+@inner_kernel
+def respond_entropic(
+    rows: EntropicRows,
+    layout: Layout,
+    h: int,
+    V: Floats,
+    change: Floats,
+    kernels: Floats,
+    ahead: Floats,
+    extra: Floats,
+) -> bool:
+    """The minimising rows of layer h; what the minima have beyond P.V is the divergence."""
+    n = layout.states[h]
+    m = layout.nexts[h]
+    N = layout.blocks[h]
+    at = layout.block_at[h]
+    price = V[layout.state_at[h + 1] : layout.state_at[h + 1] + m]
+    P = view2(kernels, layout.next_at[h], m, N)
+    z = rows.row[0, :m]
+    p = rows.row[1, :m]
+    log_p = rows.row[2, :m]
+    for b in range(N):
+        pair = b % n * (N // n) + b // n
+        start = layout.next_at[h] + pair * m
+        end = start + m
+        for t in range(m):
+            z[t] = rows.log_prior[start + t] - price[t]
+        group = rows.group[start:end]
+        low = rows.low[start:end]
+        log_low = rows.log_low[start:end]
+        if m > 0:
+            if rows.radii.size > 0:
+                l1_row(z, low, log_low, rows.radii[at + pair], p, log_p, group)
+            else:
+                box_row(z, low, rows.high[start:end], log_low, rows.log_high[start:end], p, log_p, group)
+        mean = 0.0
+        divergence = 0.0
+        for t in range(m):
+            P[t, b] = p[t]
+            if p[t] > 0.0:
+                mean += p[t] * price[t]
+                divergence += p[t] * (log_p[t] - rows.log_prior[start + t])
+        ahead[at + b] = mean
+        extra[at + b] = divergence
+    return True
+
+
+@inner_kernel
+def bend_entropic(rows: EntropicRows, layout: Layout, h: int, memory: Memory) -> None:
+    """``sum_b q_b sum_g (diag(p_g) - p_g p_g' / sum p_g)``."""
+    n = layout.states[h]
+    m = layout.nexts[h]
+    N = layout.blocks[h]
+    P = view2(memory.kernels, layout.next_at[h], m, N)
+    stacked = view2(memory.stacked, 0, m, N)
+    target = view2(memory.diag, layout.diag_at[h + 1], m, m)
+    grouped = view2(rows.columns, 0, m, 2 * N)
+    count = 0
+    for b in range(N):
+        group = rows.group[layout.next_at[h] + (b % n * (N // n) + b // n) * m :][:m]
+        for g in (1, 2):
+            total = 0.0
+            for t in range(m):
+                if group[t] == g:
+                    total += P[t, b]
+            if total > 0.0:
+                inverse = 1.0 / np.sqrt(total)
+                for t in range(m):
+                    grouped[t, count] = 0.0
+                    if group[t] == g and P[t, b] > 0.0:
+                        grouped[t, count] = stacked[t, b] * inverse
+                        target[t, t] += stacked[t, b] * (stacked[t, b] / P[t, b])
+                count += 1
+    tridiagonal.add_gram(target, grouped, count, -1.0)
+
+
+RESPOND[EntropicRows] = respond_entropic
+BEND[EntropicRows] = bend_entropic
 
 
 @kernel

@@ -20,7 +20,7 @@ from advmdp.confidence import BoxSet, ConfidenceSet, EllipsoidSet, KnownKernels,
 from advmdp.errors import InvalidSpecError
 from advmdp.layered import checked_available, masked_layers, with_copied_rows
 from advmdp.rows.ellipsoid import EMPTY_MARGIN
-from advmdp.solvers import box, ellipsoid, interior_point, known, robust
+from advmdp.solvers import box, ellipsoid, interior_point, robust
 from advmdp.solvers.balls import Balls
 from advmdp.solvers.centring import Points, place_points
 from advmdp.solvers.conditional import conditional_step
@@ -52,11 +52,10 @@ from advmdp.solvers.step import (
     required,
     size_of,
 )
-from advmdp.solvers.triples import triples_step
+from advmdp.solvers.triples import solve_known, solve_triples
 
 Floats = NDArray[np.float64]
 
-NEWTON_LIMIT = 300
 # The first mu is at least this share of the largest cost and of the spread of the starting prices.
 MU = 0.03
 LEAST_COST = 0.02
@@ -136,17 +135,15 @@ def mirror_descent_step(
     if entropy in ("pairs", "triples"):
         confidence_set = confidence_set.dense()
     require_rows(confidence_set, confidence_set.empty_out_of_sight())
-    if entropy == "triples":
-        return triples_step(
-            confidence_set, q, loss, step_size,
-            log_q=log_q, kernels=kernels, warm=warm, tolerance=tolerance,
-        )  # fmt: skip
     if entropy == "conditional":
         return _conditional(confidence_set, *flat_step(confidence_set, q, log_q, loss), step_size, tolerance)
-    if entropy != "pairs":
+    if entropy not in ("pairs", "triples"):
         raise InvalidSpecError(f"entropy is {entropy!r}; it must be 'pairs', 'triples' or 'conditional'")
     problem = flatten(confidence_set, q, log_q, loss, step_size)
-    answer = _solve(confidence_set, problem, checked_warm(warm), tolerance)
+    if entropy == "triples":
+        answer = solve_triples(confidence_set, problem, kernels, checked_warm(warm), tolerance)
+    else:
+        answer = _solve(confidence_set, problem, checked_warm(warm), tolerance)
     step = MirrorStep(
         publish(problem, answer), problem.full_sizes, problem.n_actions, answer.value + problem.offset,
         answer.gap, answer.residual, answer.iterations, answer.status, answer.warm,
@@ -217,12 +214,6 @@ class _Space:
         return allocate(self.kind.Rows, self.lengths)
 
 
-class _KnownSpace:
-    def __init__(self, sizes: tuple[int, ...], n_actions: int) -> None:
-        self.layout, self.lengths = make_layout(sizes, n_actions, [0] * (len(sizes) - 1), [0] * (len(sizes) - 1))
-        self.memory = known.make_memory(self.layout, self.lengths)
-
-
 # --------------------------------------------------------------------------------------------------------
 # One solver per kind of set
 
@@ -274,7 +265,7 @@ class _Search:
             if self.solved(attempt):
                 return self.answer
         found = resort()
-        self.offer(found.certificate, found.iterations, "smoothed", found.memory)
+        self.offer(found.certificate, found.iterations, "smoothed", found)
         return self.answer
 
     @property
@@ -300,17 +291,16 @@ def _solve_ellipsoid(
     confidence_set: EllipsoidSet, problem: Problem, warm: Mapping[str, Floats], tolerance: float
 ) -> Answer:
     dim, simplex = confidence_set.dim, confidence_set.simplex
-    *sets, chi, active, smallest = kept_rows(problem, confidence_set)
+    *sets, chi, smallest = kept_rows(problem, confidence_set)
     require_rows(confidence_set, bool((smallest > EMPTY_MARGIN).any()))
     widths = list(problem.sizes[1:-1])
     space = _space(ellipsoid, problem, [dim] * len(widths) if simplex else widths, [dim - 1] * len(widths))
     rows = ellipsoid.Rows(*sets)
 
     def resort(inside: Floats) -> robust.Result:
-        return robust.solve_ellipsoids(
-            space.layout, space.lengths, rows, inside, active, smallest, simplex, problem.log_prior, problem.cost,
-            tolerance, LARGEST_RESIDUAL,
-        )  # fmt: skip
+        # The entries of P are rows themselves, unless it is a mixture.
+        base = None if simplex else np.zeros_like(rows.P0)
+        return robust.smoothed_step(confidence_set, problem, space.layout, space.lengths, rows, base, inside, tolerance)
 
     return _solve_polyhedra(space, rows, chi, problem, warm, tolerance, resort)
 
@@ -320,12 +310,11 @@ def _solve_l1(confidence_set: L1Set, problem: Problem, warm: Mapping[str, Floats
     balls = Balls.of(confidence_set, problem)
     space = _space(ellipsoid, problem, balls.rows, balls.free)
 
-    def resort(inside: Floats) -> robust.Result:
-        return robust.solve_balls(
-            space.layout, space.lengths, balls, inside, problem.log_prior, problem.cost, tolerance, LARGEST_RESIDUAL
-        )
-
     rows, chi = ellipsoid.Rows(*balls.polyhedra(space.layout, space.lengths)), np.zeros(space.lengths.free)
+
+    def resort(inside: Floats) -> robust.Result:
+        return robust.smoothed_step(confidence_set, problem, space.layout, space.lengths, rows, None, inside, tolerance)
+
     return _solve_polyhedra(space, rows, chi, problem, warm, tolerance, resort)
 
 
@@ -402,11 +391,13 @@ def _solve_box(confidence_set: BoxSet, problem: Problem, warm: Mapping[str, Floa
 
     def last_resort() -> robust.Result:
         nonlocal last
-        found = robust.solve_boxes(
-            problem.sizes, problem.n_actions, rows.low, rows.high, rows.inside, problem.log_prior, problem.cost,
-            tolerance, LARGEST_RESIDUAL,
-        )  # fmt: skip
-        last, memory.kernels[:] = None, found.memory.kernels
+        layout, lengths = make_layout(
+            problem.sizes, problem.n_actions, [2 * m for m in widths] + [0], [m - 1 for m in widths] + [0]
+        )
+        sets = robust.box_sets(layout, lengths, rows.low, rows.high, rows.inside)
+        centres = np.zeros(lengths.free)
+        found = robust.smoothed_step(confidence_set, problem, layout, lengths, sets, rows.low, centres, tolerance)
+        last, memory.kernels[:] = None, found.kernels
         return found
 
     search = _Search(space, rows, problem, tolerance, lambda: _kept("kernels", memory.kernels, last))
@@ -417,20 +408,4 @@ def _solve_box(confidence_set: BoxSet, problem: Problem, warm: Mapping[str, Floa
     return search.from_anew(restart, last_resort)
 
 
-@_solve.register
-def _solve_known(
-    confidence_set: KnownKernels, problem: Problem, warm: Mapping[str, Floats], tolerance: float
-) -> Answer:
-    space: _KnownSpace = SPACES.get(
-        ("known", problem.sizes, problem.n_actions),
-        lambda: _KnownSpace(problem.sizes, problem.n_actions),
-    )
-    memory = space.memory
-    value, gap, residual, iterations = known.iterate(
-        space.layout, kept_tables(problem, confidence_set.kernels), problem.log_prior, problem.cost,
-        tolerance, LARGEST_RESIDUAL, NEWTON_LIMIT, memory,
-    )  # fmt: skip
-    return Answer(
-        memory.log_q, memory.q, memory.kernels, value, gap, residual, iterations,
-        "cold", {},
-    )  # fmt: skip
+_solve.register(KnownKernels)(solve_known)

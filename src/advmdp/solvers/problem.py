@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,7 +17,6 @@ from advmdp._compiled import kernel
 from advmdp.confidence import ConfidenceSet, EllipsoidSet
 from advmdp.errors import InvalidMDPError
 from advmdp.layered import Layers, SparseRows
-from advmdp.rows.ellipsoid import EMPTY_MARGIN
 from advmdp.solvers.layout import Per, layer_views, make_layout, view2
 
 Floats = NDArray[np.float64]
@@ -305,34 +304,30 @@ def kept_tables(problem: Problem, tables: Sequence[Floats]) -> Floats:
 
 
 class EllipsoidTables(NamedTuple):
-    """Those of a :class:`ReducedEllipsoid`."""
+    """Those of a :class:`ReducedEllipsoid`, without its active rows."""
 
     P0: Per.Next
     G: Per.Slope
     E0: Per.Row
     E: Per.RowSlope
     chi: Per.Free
-    active: Annotated[Integers, "free"]
     smallest: Per.Block
 
 
 def kept_rows(problem: Problem, confidence_set: EllipsoidSet) -> EllipsoidTables:
     """The reduced form of a set, reachable states only."""
-    reduced = EllipsoidTables(*confidence_set.reduced)
+    P0, G, E0, E, chi, _, smallest = confidence_set.reduced
+    reduced = EllipsoidTables(P0, G, E0, E, chi, smallest)
     if problem.kept is None:
         return reduced
     sizes, A, k = problem.full_sizes, problem.n_actions, confidence_set.dim - 1
     n_rows = [k + 1] * len(sizes[1:-1]) if confidence_set.simplex else sizes[1:-1]
     layout, _ = make_layout(sizes, A, [*n_rows, 0], [k] * len(n_rows) + [0])
-    parts: list[list[Any]] = [[np.empty(0, dtype=table.dtype)] for table in reduced]
+    parts: list[list[Any]] = [[np.empty(0)] for _ in reduced]
     for h, (states, nexts) in enumerate(zip(problem.kept, problem.kept[1:-1], strict=False)):
         (here,) = layer_views(layout, h, (reduced,))
         if not confidence_set.simplex:
-            # Rows are next states, which are counted anew; an active row of -1 stays what it is.
-            place = np.full(sizes[h + 1] + 1, -1)
-            place[nexts] = np.arange(len(nexts))
-            active = place[np.where(here.smallest > EMPTY_MARGIN, -1, here.active)]  # none of empty blocks
-            here = here._replace(E0=here.E0[nexts], E=here.E[nexts], active=active)
+            here = here._replace(E0=here.E0[nexts], E=here.E[nexts])  # rows are next states
         here = here._replace(P0=here.P0[nexts], G=here.G[nexts])
         blocks = (np.arange(A)[:, None] * sizes[h] + states).ravel()
         for part, table in zip(parts, here, strict=True):

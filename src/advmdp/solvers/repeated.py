@@ -1,6 +1,6 @@
 """Mirror steps under the same known kernels, again and again: what O-REPS does in every episode.
 
-The dual is that of :mod:`advmdp.solvers.known`, in the same notation.  Here all that depends on the kernels alone is
+The dual is that of :mod:`advmdp.solvers.prices`, in the same notation.  Here all that depends on the kernels alone is
 prepared once, tables are flat, kernels are sparse, and the prior is taken to be an occupancy measure of these kernels,
 so that V = 0 is a good start.  Steps that are too large for this, and masses that are too small, are left to
 :func:`advmdp.solvers.mirror_descent_step`.

@@ -1,0 +1,493 @@
+"""Newton's method on prices, for every kind of row problem whose value is smooth.
+
+With a price V(s) per state (flow conservation; zero at the terminal state) the dual of a mirror step is
+
+    D(V) = V(s_0) - sum_b q_b,    log q_b = log prior_b - cost_b + V(s) - m_b(V),
+
+up to a constant, where m_b is the value of the row problem of pair b: the minimum of P.V plus a smooth function of P,
+over the row set.  Its gradient is the flow residual ``e_{s_0} - sum_b q_b (e_s - P_b)`` at the minimising rows, its
+negated Hessian ``sum_b q_b ((e_s - P_b)(e_s - P_b)' - m_b'')``, block tridiagonal and positive definite.  What differs
+between row problems is asked of the type of ``rows``: :func:`respond` and :func:`bend`.  Known kernels
+(:class:`FixedRows`) have one row per pair, and m_b = P_b.V.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba.extending import overload
+from numpy.typing import NDArray
+
+from advmdp._compiled import inner_kernel, kernel
+from advmdp.solvers import tridiagonal
+from advmdp.solvers.certificate import (
+    ROW_ROUNDING,
+    certify_layer,
+    expected_price,
+    log_arrivals,
+    log_mass,
+    price_layer,
+    reprice_layer,
+    roll_forward,
+    settle,
+)
+from advmdp.solvers.layout import BufferSizes, Layout, copy_into, fill, view1, view2
+
+Floats = NDArray[np.float64]
+
+# No exponent V(s) - m_b moves by more than this in one step: beyond, the exponential has left its tangent.
+LARGEST_MOVE = 4.0
+# A step that moves no exponent by more than this is the last: what it leaves is of the order of its square.
+LAST_MOVE = 1e-6
+# Flow that is off by less, relative to the mass of its state, needs no step at all.
+BALANCE = 1e-11
+# log mass of a state: below this no square root of it takes part in Newton's systems.
+RAREST = -1300.0
+# Where to begin, see :func:`solve`.
+WARM, SETTLED, PRIOR = range(3)
+SWEEPS = 200
+ENOUGH = 1e-9
+
+
+class Memory(NamedTuple):
+    """Working memory, allocated once per shape."""
+
+    V: Floats
+    change: Floats  # of V since the rows were last solved, free of its rounding
+    prices: Floats  # those of the certificate
+    step: Floats
+    gradient: Floats
+    scale: Floats  # per state: 1 / sqrt of its mass
+    mass: Floats
+    log_q: Floats
+    q: Floats
+    ahead: Floats  # per block: P.V
+    extra: Floats  # per block: what m_b has beyond it
+    raised: Floats  # per block: the cost with that
+    kernels: Floats
+    trial: Floats  # kernels as well
+    diag: Floats
+    off: Floats
+    stacked: Floats
+    work: Floats
+
+
+def make_memory(layout: Layout, sizes: BufferSizes) -> Memory:
+    """Working memory for problems of this layout."""
+    lengths = [sizes.state] * 7 + [sizes.block] * 5 + [sizes.next] * 2 + [sizes.diag, sizes.off]
+    lengths.append(int((layout.blocks * layout.nexts).max()))
+    return Memory._make([*(np.zeros(length) for length in lengths), np.zeros((4, int(layout.blocks.max())))])
+
+
+# --------------------------------------------------------------------------------------------------------
+# Row problems
+
+#: By the type of the rows: the kernels that answer the two questions below.
+RESPOND: dict[type, Any] = {}
+BEND: dict[type, Any] = {}
+
+
+def respond(
+    rows: Any, layout: Layout, h: int, V: Floats, change: Floats, kernels: Floats, ahead: Floats, extra: Floats
+) -> bool:
+    """Solve the row problems of layer h at the prices V: rows P, (m, N), with P.V and m_b - P.V; whether it could.
+
+    Rows that continue from where they are are told the change of V, to more digits than V has.
+    """
+    return bool(RESPOND[type(rows)](rows, layout, h, V, change, kernels, ahead, extra))
+
+
+def bend(rows: Any, layout: Layout, h: int, memory: Memory) -> None:
+    """Add ``-sum_b q_b m_b''`` of layer h, as far as it is not zero, to the diagonal block of the next.
+
+    ``memory.stacked`` has the scaled sqrt(q_b) P_b, (m, N)."""
+    BEND[type(rows)](rows, layout, h, memory)
+
+
+@overload(respond, jit_options={"error_model": "numpy"})
+def _compiled_respond(rows: Any, layout: Any, h: Any, V: Any, change: Any, kernels: Any, ahead: Any, extra: Any) -> Any:
+    answer = RESPOND[rows.instance_class]
+
+    def ask(rows: Any, layout: Any, h: Any, V: Any, change: Any, kernels: Any, ahead: Any, extra: Any) -> Any:
+        return answer(rows, layout, h, V, change, kernels, ahead, extra)
+
+    return ask
+
+
+@overload(bend, jit_options={"error_model": "numpy"})
+def _compiled_bend(rows: Any, layout: Any, h: Any, memory: Any) -> Any:
+    answer = BEND[rows.instance_class]
+
+    def ask(rows: Any, layout: Any, h: Any, memory: Any) -> Any:
+        answer(rows, layout, h, memory)
+
+    return ask
+
+
+class FixedRows(NamedTuple):
+    """One row per pair, given as tables (S_h, A, S_{h+1}) one after the other."""
+
+    tables: Floats
+    kernels: Floats  # the same, (m, N) for each layer that is packed
+    packed: NDArray[np.bool_]
+
+
+@inner_kernel
+def respond_fixed(
+    rows: FixedRows,
+    layout: Layout,
+    h: int,
+    V: Floats,
+    change: Floats,
+    kernels: Floats,
+    ahead: Floats,
+    extra: Floats,
+) -> bool:
+    """P.V; the kernels are put where they belong when a layer is first asked for."""
+    n = layout.states[h]
+    m = layout.nexts[h]
+    N = layout.blocks[h]
+    if not rows.packed[h]:
+        rows.packed[h] = True
+        fill(view1(extra, layout.block_at[h], N), 0.0)
+        P = view2(rows.kernels, layout.next_at[h], m, N)
+        same = view2(kernels, layout.next_at[h], m, N)
+        for s in range(n):
+            for b in range(s, N, n):
+                start = layout.next_at[h] + (s * (N // n) + b // n) * m
+                for t in range(m):
+                    P[t, b] = rows.tables[start + t]
+                    same[t, b] = rows.tables[start + t]
+    expected_price(layout, h, rows.kernels, V, view1(ahead, layout.block_at[h], N))
+    return True
+
+
+@inner_kernel
+def bend_fixed(rows: FixedRows, layout: Layout, h: int, memory: Memory) -> None:
+    """P.V is linear."""
+
+
+RESPOND[FixedRows] = respond_fixed
+BEND[FixedRows] = bend_fixed
+
+
+# --------------------------------------------------------------------------------------------------------
+# The dual
+
+
+@inner_kernel
+def evaluate(layout: Layout, rows: Any, log_prior: Floats, cost: Floats, memory: Memory) -> float:
+    """Rows, log q and q at the prices V; D(V), or -inf where a row problem could not be solved."""
+    total = float(memory.V[0])
+    solved = True
+    for h in range(layout.states.shape[0]):
+        n = layout.states[h]
+        at = layout.block_at[h]
+        here = layout.state_at[h]
+        solved = (
+            respond(rows, layout, h, memory.V, memory.change, memory.kernels, memory.ahead, memory.extra) and solved
+        )
+        for start in range(at, at + layout.blocks[h], n):
+            for s in range(n):
+                i = start + s
+                value = log_prior[i] - cost[i] + memory.V[here + s] - (memory.ahead[i] + memory.extra[i])
+                memory.log_q[i] = value
+                memory.q[i] = np.exp(value)
+                total -= memory.q[i]
+    return total if solved else -np.inf
+
+
+@inner_kernel
+def evaluate_moved(
+    layout: Layout, rows: Any, log_prior: Floats, cost: Floats, length: float, step: Floats, memory: Memory
+) -> float:
+    """:func:`evaluate`, with the prices moved by ``length`` times the step."""
+    for i in range(step.shape[0]):
+        memory.change[i] = length * step[i]
+        memory.V[i] += memory.change[i]
+    return evaluate(layout, rows, log_prior, cost, memory)
+
+
+@inner_kernel
+def rescale(layout: Layout, memory: Memory) -> None:
+    """1 / sqrt of the mass of each state, as far as floating point goes."""
+    for h in range(layout.states.shape[0]):
+        n = layout.states[h]
+        at = layout.block_at[h]
+        scale = view1(memory.scale, layout.state_at[h], n)
+        fill(scale, 0.0)
+        for start in range(at, at + layout.blocks[h], n):
+            for s in range(n):
+                scale[s] += memory.q[start + s]
+        for s in range(n):
+            if scale[s] > 1e-200:
+                scale[s] = 1.0 / np.sqrt(scale[s])
+            else:
+                # One state at a time: this is rare.
+                mass = -np.inf
+                for b in range(at + s, at + layout.blocks[h], n):
+                    mass = np.logaddexp(mass, memory.log_q[b])
+                scale[s] = np.exp(-0.5 * max(mass, RAREST))
+    memory.scale[memory.scale.shape[0] - 1] = 0.0
+
+
+@inner_kernel
+def newton_step(layout: Layout, rows: Any, memory: Memory) -> tuple[float, float, float]:
+    """The Newton step of the prices: (gradient.step, largest flow residual relative to the mass of its state, largest
+    change of an exponent).
+
+    The system is scaled by the square roots of the masses, which keeps states of mass 1e-400 alive.
+    """
+    H = layout.states.shape[0]
+    last = memory.step.shape[0] - 1
+    scale = memory.scale
+    rescale(layout, memory)
+    fill(memory.diag, 0.0)
+    fill(memory.off, 0.0)
+    fill(memory.gradient, 0.0)
+    memory.gradient[0] = scale[0]
+    for h in range(H):
+        n = layout.states[h]
+        m = layout.nexts[h]
+        N = layout.blocks[h]
+        at = layout.block_at[h]
+        here = layout.state_at[h]
+        there = layout.state_at[h + 1]
+        diag = view2(memory.diag, layout.diag_at[h], n, n)
+        root = memory.work[0]
+        for b in range(N):
+            root[b] = np.sqrt(memory.q[at + b]) if memory.q[at + b] > 1e-200 else np.exp(0.5 * memory.log_q[at + b])
+        for start in range(0, N, n):
+            for s in range(n):
+                scaled = root[start + s] * scale[here + s]
+                diag[s, s] += scaled * scaled
+                memory.gradient[here + s] -= scaled * root[start + s]
+        if h == H - 1:
+            break
+        P = view2(memory.kernels, layout.next_at[h], m, N)
+        off = view2(memory.off, layout.off_at[h], n, m)
+        stacked = view2(memory.stacked, 0, m, N)
+        for t in range(m):
+            total = 0.0
+            for start in range(0, N, n):
+                for s in range(n):
+                    b = start + s
+                    scaled = root[b] * scale[there + t] * P[t, b]
+                    off[s, t] -= scaled * (root[b] * scale[here + s])
+                    total += scaled * root[b]
+                    stacked[t, b] = scaled
+            memory.gradient[there + t] += total
+        tridiagonal.add_gram(view2(memory.diag, layout.diag_at[h + 1], m, m), stacked, N, 1.0)
+        bend(rows, layout, h, memory)
+    tridiagonal.factor(layout.states, memory.diag, layout.diag_at, memory.off, layout.off_at, memory.stacked)
+    flow = 0.0
+    for i in range(last):
+        memory.step[i] = memory.gradient[i]
+        flow = max(flow, abs(memory.gradient[i]) * scale[i])
+    memory.step[last] = 0.0
+    tridiagonal.solve(
+        layout.states, memory.diag, layout.diag_at, memory.off, layout.off_at, layout.state_at, memory.step
+    )
+    slope = 0.0
+    for i in range(last):
+        slope += memory.gradient[i] * memory.step[i]
+        memory.step[i] *= scale[i]
+    largest = 0.0
+    ahead = memory.work[0]
+    for h in range(H):
+        n = layout.states[h]
+        expected_price(layout, h, memory.kernels, memory.step, ahead)
+        for start in range(0, layout.blocks[h], n):
+            for s in range(n):
+                largest = max(largest, abs(memory.step[layout.state_at[h] + s] - ahead[start + s]))
+    # A maximum does not see what is not a number.
+    return slope, flow, largest if abs(slope) < np.inf else np.inf
+
+
+@inner_kernel
+def imbalance(layout: Layout, memory: Memory) -> float:
+    """The largest |log(inflow / mass)| of a state: this sees states whose share of the dual is below its rounding."""
+    worst = 0.0
+    given = memory.work[0]
+    inflow = memory.work[1]
+    for h in range(layout.states.shape[0] - 1):
+        log_arrivals(layout, h, memory.kernels, memory.log_q, memory.work[2], inflow)
+        log_mass(layout, h + 1, memory.log_q, given)
+        for t in range(layout.nexts[h]):
+            worst = max(worst, abs(inflow[t] - given[t]))
+    return worst
+
+
+@inner_kernel
+def ascent(layout: Layout, memory: Memory) -> float:
+    """The derivative of D along the step, from the states whose flow is off by more than rounding.
+
+    It shows the rarest of them, whose share of D itself is below the rounding of the others.
+    """
+    inflow = memory.gradient
+    mass = memory.mass
+    fill(inflow, 0.0)
+    fill(mass, 0.0)
+    inflow[0] = 1.0
+    for h in range(layout.states.shape[0]):
+        n = layout.states[h]
+        N = layout.blocks[h]
+        P = view2(memory.kernels, layout.next_at[h], layout.nexts[h], N)
+        q = view1(memory.q, layout.block_at[h], N)
+        for b in range(N):
+            mass[layout.state_at[h] + b % n] += q[b]
+        for t in range(layout.nexts[h]):
+            inflow[layout.state_at[h + 1] + t] = tridiagonal.dot(P[t], q)
+    total = 0.0
+    for s in range(mass.shape[0] - 1):
+        if abs(inflow[s] - mass[s]) > 1e-12 * mass[s]:
+            total += (inflow[s] - mass[s]) * memory.step[s]
+    return total
+
+
+@inner_kernel
+def maximise(
+    layout: Layout, rows: Any, log_prior: Floats, cost: Floats, dual: float, balanced: float, last_move: float,
+    limit: int, memory: Memory,
+) -> int:  # fmt: skip
+    """Newton steps with a capped length and Armijo's rule from V, where D is ``dual``; how many were made.
+
+    They end where flow is conserved at every state up to the share ``balanced`` of its mass, or no longer improves, and
+    after a step that moves no exponent by more than ``last_move``.
+    """
+    before = np.inf
+    stalled = 0
+    for iteration in range(limit):
+        slope, flow, largest = newton_step(layout, rows, memory)
+        stalled = stalled + 1 if flow > 0.5 * before else 0
+        before = flow
+        settled = flow <= balanced and largest <= max(5.0 * balanced, last_move)
+        if settled or not largest < np.inf or (flow < 0.01 and stalled > 4):
+            return iteration
+        length = min(1.0, LARGEST_MOVE / largest)
+        # Where D is flat up to rounding its derivative decides: it must not turn round.  Where it jumps, at a kink
+        # of the rows, the step is to end in the jump, whose slope Newton's system then has.
+        told = largest <= last_move or slope > 1e-12 * (1.0 + abs(dual))
+        rise = 0.0 if told else ascent(layout, memory)
+        gone = 0.0
+        short = 0.0
+        long = np.inf
+        accepted = False
+        for _ in range(40):
+            after = evaluate_moved(layout, rows, log_prior, cost, length - gone, memory.step, memory)
+            gone = length
+            rises = after >= dual + 1e-4 * length * slope - 1e-14 * (1.0 + abs(dual))
+            along = 0.0 if told else ascent(layout, memory)
+            if rises and along >= -0.5 * rise:
+                accepted = True
+                if told or long == np.inf or along <= 0.5 * rise:
+                    break
+                short = length
+            else:
+                accepted = False
+                long = length
+            length = 0.5 * (short + long)
+        if not accepted:
+            after = evaluate_moved(layout, rows, log_prior, cost, short - gone, memory.step, memory)
+            if short == 0.0:
+                return iteration
+        dual = after
+        if largest <= last_move:
+            return iteration + 1
+    return limit
+
+
+@inner_kernel
+def settle_rarest(layout: Layout, memory: Memory) -> bool:
+    """Move the prices of states below the range of Newton's system towards balance; False if none moves.
+
+    Raising V(s) by x raises the outflow by exp(x) and lowers the inflow by at most exp(x), so half of the imbalance in
+    logarithms never overshoots.  Nothing else in double precision notices such a state.
+    """
+    moved = False
+    given = memory.work[0]
+    inflow = memory.work[1]
+    for h in range(layout.states.shape[0] - 1):
+        there = layout.state_at[h + 1]
+        largest = 0.0
+        for i in range(there, there + layout.nexts[h]):
+            largest = max(largest, memory.scale[i])
+        if largest < np.exp(-0.5 * RAREST - 10.0):
+            continue
+        log_arrivals(layout, h, memory.kernels, memory.log_q, memory.work[2], inflow)
+        log_mass(layout, h + 1, memory.log_q, given)
+        for t in range(layout.nexts[h]):
+            away = inflow[t] - given[t]
+            if given[t] < RAREST + 20.0 and ENOUGH < abs(away) < np.inf:
+                memory.V[there + t] += 0.5 * away
+                moved = True
+    return moved
+
+
+@inner_kernel
+def certify(
+    layout: Layout, rows: Any, log_prior: Floats, cost: Floats, memory: Memory
+) -> tuple[float, float, float]:  # fmt: skip
+    """Roll the policy forward under the rows; (value, gap, residual) of that occupancy measure.
+
+    What m_b has beyond P.V is a cost of these rows.  The prices are those at which every state has the mass that is
+    rolled into it; at them the row problems are solved again.
+    """
+    ahead = memory.work[0]
+    bound = memory.work[1]
+    exact = memory.gradient  # zero: the masses of these rows are not blurred
+    fill(exact, 0.0)
+    for i in range(cost.shape[0]):
+        memory.raised[i] = cost[i] + memory.extra[i]
+    off = roll_forward(layout, memory.kernels, memory.work, memory.log_q, memory.q, memory.mass)
+    value = 0.0
+    gap = 0.0
+    residual = 0.0 if off <= ROW_ROUNDING else np.inf
+    for h in range(layout.states.shape[0] - 1, -1, -1):
+        respond(rows, layout, h, memory.prices, memory.change, memory.trial, memory.ahead, memory.extra)
+        expected_price(layout, h, memory.kernels, memory.prices, ahead)
+        for b in range(layout.blocks[h]):
+            i = layout.block_at[h] + b
+            bound[b] = min(ahead[b], memory.ahead[i] + (memory.extra[i] - (memory.raised[i] - cost[i])))
+        reprice_layer(layout, h, log_prior, memory.raised, bound, memory.log_q, memory.work[2], memory.prices)
+        part = certify_layer(
+            layout, h, log_prior, memory.raised, memory.prices, ahead, bound, memory.log_q, memory.q, exact
+        )
+        value += part[0]
+        gap += part[1]
+        residual = max(residual, part[2])
+    return value, gap, residual
+
+
+@kernel
+def solve(
+    layout: Layout, rows: Any, log_prior: Floats, cost: Floats, begin: int, limit: int, memory: Memory
+) -> tuple[float, float, float, int]:
+    """Maximise D; (value, gap, residual, iterations).
+
+    It begins at V if that is ``WARM``; at prices that nearly conserve flow under the rows at V = 0, ``SETTLED``; or at
+    those at which every state has the mass of the prior, ``PRIOR``.
+    """
+    if begin != WARM:
+        fill(memory.V, 0.0)
+        for h in range(layout.states.shape[0] - 1, -1, -1):
+            respond(rows, layout, h, memory.V, memory.change, memory.kernels, memory.ahead, memory.extra)
+            if begin == PRIOR:
+                given = view1(memory.mass, layout.state_at[h], layout.states[h])
+                log_mass(layout, h, log_prior, given)
+                at = layout.block_at[h]
+                for b in range(layout.blocks[h]):
+                    memory.work[0, b] = memory.ahead[at + b] + memory.extra[at + b]
+                price_layer(layout, h, log_prior, cost, memory.work[0], given, memory.V, memory.log_q)
+        if begin == SETTLED:
+            copy_into(memory.log_q, log_prior)
+            settle(layout, memory.kernels, log_prior, cost, 60, memory.work, memory.log_q, memory.mass, memory.V)
+    dual = evaluate(layout, rows, log_prior, cost, memory)
+    iterations = maximise(layout, rows, log_prior, cost, dual, BALANCE, LAST_MOVE, limit, memory)
+    for _ in range(SWEEPS):
+        if not settle_rarest(layout, memory):
+            break
+        evaluate(layout, rows, log_prior, cost, memory)
+    value, gap, residual = certify(layout, rows, log_prior, cost, memory)
+    return value, gap, residual, iterations
