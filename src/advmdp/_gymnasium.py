@@ -9,18 +9,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from advmdp._arrays import Floats
 from advmdp._checks import integer
 from advmdp.errors import InvalidMDPError
 from advmdp.scene import Scene
-
-FloatArray = NDArray[np.float64]
 
 # A state of a layer is (the environment's state, whether the episode is over); a random start comes before all.
 _START = "start"
 State = tuple[int, bool]
 
 
-def unroll(env: Any, horizon: int) -> tuple[list[Any], list[FloatArray], list[NDArray[np.bool_]] | None, Scene]:
+def unroll(env: Any, horizon: int) -> tuple[list[Any], list[Floats], list[NDArray[np.bool_]] | None, Scene]:
     """Kernels, expected losses, masks and the names of states for ``horizon`` steps of a tabular environment."""
     from advmdp import _unroll  # here, since it builds worlds itself
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from advmdp._arrays import Floats
 from advmdp._compiled import inner_kernel, kernel
-
-FloatArray = NDArray[np.float64]
 
 
 class CompensatedSum:
@@ -17,19 +15,19 @@ class CompensatedSum:
         self.total = np.zeros(size)
         self.carry = np.zeros(size)
 
-    def add(self, term: FloatArray) -> None:
+    def add(self, term: Floats) -> None:
         """Add a vector."""
         add_compensated(self.total, self.carry, term)
 
     @property
-    def value(self) -> FloatArray:
+    def value(self) -> Floats:
         """The sum."""
-        value: FloatArray = self.total + self.carry
+        value: Floats = self.total + self.carry
         return value
 
 
 @inner_kernel
-def add_one(total: FloatArray, carry: FloatArray, i: int, term: float) -> None:
+def add_one(total: Floats, carry: Floats, i: int, term: float) -> None:
     """Entry i of ``total + carry`` grows by ``term``."""
     before = total[i]
     after = before + term
@@ -41,7 +39,7 @@ def add_one(total: FloatArray, carry: FloatArray, i: int, term: float) -> None:
 
 
 @kernel
-def add_compensated(total: FloatArray, carry: FloatArray, term: FloatArray) -> None:
+def add_compensated(total: Floats, carry: Floats, term: Floats) -> None:
     """``total + carry`` grows by ``term``."""
     for i in range(total.size):
         add_one(total, carry, i, term[i])

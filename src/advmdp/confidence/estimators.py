@@ -13,14 +13,11 @@ from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from advmdp._arrays import Floats, Integers
 from advmdp._compiled import allocating_kernel, inner_kernel, kernel
 from advmdp.layered import LinearMixtureModel, Rows, SparseRows
 from advmdp.layered.rows import entry_of, like, next_state, per_entry, row_begin, row_end, sums_of, values_of
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,18 +25,18 @@ class RidgeEstimate:
     """The solution of a ridge regression in every layer 0..H-2: arrays of shape (H - 1, ...)."""
 
     #: theta_h, shape (H - 1, d).
-    centres: FloatArray
+    centres: Floats
     #: Gram matrices, the regularisation included, shape (H - 1, d, d).
-    grams: FloatArray
+    grams: Floats
     #: log det of each Gram matrix, shape (H - 1,).
-    log_determinants: FloatArray
+    log_determinants: Floats
 
     @cached_property
-    def inverse_grams(self) -> FloatArray:
+    def inverse_grams(self) -> Floats:
         """Inverses of the Gram matrices, shape (H - 1, d, d)."""
         return np.linalg.inv(self.grams).astype(np.float64, copy=False)
 
-    def predict(self, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def predict(self, rows: Floats) -> tuple[Floats, Floats]:
         """<x, theta_h> and |x|_{Gram_h^-1} of one vector x per layer."""
         squares = np.einsum("hi,hij,hj->h", rows, self.inverse_grams, rows)
         return np.einsum("hi,hi->h", rows, self.centres), np.sqrt(np.maximum(squares, 0.0))
@@ -53,8 +50,8 @@ class RidgeSums:
     regressors times targets.
     """
 
-    moments: FloatArray
-    targets: FloatArray
+    moments: Floats
+    targets: Floats
 
     @classmethod
     def empty(cls, horizon: int, dim: int) -> Self:
@@ -83,7 +80,7 @@ class AllNextStates(RidgeSums):
     """
 
     def add(
-        self, model: LinearMixtureModel, states: IntArray, actions: IntArray, estimate: RidgeEstimate | None = None
+        self, model: LinearMixtureModel, states: Integers, actions: Integers, estimate: RidgeEstimate | None = None
     ) -> Self:
         """The sums with one more episode: states and actions of shape (H,); the estimate in force is not needed."""
         moments, targets = self.moments.copy(), self.targets.copy()
@@ -105,7 +102,7 @@ class SharedNextStates(RidgeSums):
         return super().empty(2, dim)
 
     def add(
-        self, model: LinearMixtureModel, states: IntArray, actions: IntArray, estimate: RidgeEstimate | None = None
+        self, model: LinearMixtureModel, states: Integers, actions: Integers, estimate: RidgeEstimate | None = None
     ) -> Self:
         """The sums with one more episode."""
         by_layer = AllNextStates.empty(model.horizon, model.dim).add(model, states, actions)
@@ -124,7 +121,7 @@ class OneNextState(RidgeSums):
     before the transition is seen; choosing it afterwards would destroy the martingale.
     """
 
-    def add(self, model: LinearMixtureModel, states: IntArray, actions: IntArray, estimate: RidgeEstimate) -> Self:
+    def add(self, model: LinearMixtureModel, states: Integers, actions: Integers, estimate: RidgeEstimate) -> Self:
         """The sums with one more episode; ``estimate`` is the one that was in force during it."""
         moments, targets = self.moments.copy(), self.targets.copy()
         layers = model.layers
@@ -138,7 +135,7 @@ class OneNextState(RidgeSums):
 class ValueTargets(RidgeSums):
     """Regression of the value of the next state, V(s'), on phi_V(s, a) = sum_{s'} phi(s' | s, a) V(s')."""
 
-    def add(self, regressors: FloatArray, targets: FloatArray, weights: FloatArray | float = 1.0) -> Self:
+    def add(self, regressors: Floats, targets: Floats, weights: Floats | float = 1.0) -> Self:
         """The sums with one more episode: regressors (H - 1, d), targets (H - 1,), weights of the squares alike."""
         # The root on both sides keeps the moments symmetric to the last bit.
         root = np.sqrt(np.broadcast_to(weights, targets.shape))
@@ -180,7 +177,7 @@ class EpochCounts:
             zeros = tuple(like(table, np.zeros(values_of(table).shape)) for table in support[:-1])
         return cls(zeros, zeros)
 
-    def add(self, states: IntArray, actions: IntArray, logged: bool = False) -> Self:
+    def add(self, states: Integers, actions: Integers, logged: bool = False) -> Self:
         """The counts with one more episode; the epoch changes where a visited pair has doubled."""
         transitions = []
         doubled = False
@@ -199,7 +196,7 @@ class EpochCounts:
             return counted
         return replace(counted, at_epoch=counted.transitions, epoch=self.epoch + 1)
 
-    def frequencies(self) -> list[tuple[Any, FloatArray]]:
+    def frequencies(self) -> list[tuple[Any, Floats]]:
         """(empirical kernel, visits) per layer, at the beginning of the epoch; zero where never visited."""
         pairs = []
         for counts in self.at_epoch:
@@ -222,12 +219,12 @@ class EpochCounts:
 
 @allocating_kernel
 def ridge(
-    moments: FloatArray,
-    targets: FloatArray,
+    moments: Floats,
+    targets: Floats,
     regularisation: float,
-    centres: FloatArray,
-    grams: FloatArray,
-    log_determinants: FloatArray,
+    centres: Floats,
+    grams: Floats,
+    log_determinants: Floats,
 ) -> bool:
     """Gram = moments + lambda I, Gram^-1 targets and log det Gram of every layer; False if a pivot is not positive."""
     layers, dim = targets.shape
@@ -264,12 +261,12 @@ def ridge(
 @kernel
 def add_all(
     features: Rows,
-    sizes: IntArray,
+    sizes: Integers,
     n_actions: int,
-    states: IntArray,
-    actions: IntArray,
-    moments: FloatArray,
-    targets: FloatArray,
+    states: Integers,
+    actions: Integers,
+    moments: Floats,
+    targets: Floats,
 ) -> None:
     """moments += sum_{s'} phi phi', targets += phi of the next state, in all layers but the last."""
     layers, dim = targets.shape
@@ -289,13 +286,13 @@ def add_all(
 @kernel
 def add_imaginary(
     features: Rows,
-    sizes: IntArray,
+    sizes: Integers,
     n_actions: int,
-    states: IntArray,
-    actions: IntArray,
-    inverse_grams: FloatArray,
-    moments: FloatArray,
-    targets: FloatArray,
+    states: Integers,
+    actions: Integers,
+    inverse_grams: Floats,
+    moments: Floats,
+    targets: Floats,
 ) -> None:
     """The same for the one next state whose feature is longest in the inverse Gram matrix."""
     layers, dim = targets.shape
@@ -319,7 +316,7 @@ def add_imaginary(
 
 
 @inner_kernel
-def squared_length(x: FloatArray, inverse_gram: FloatArray) -> float:
+def squared_length(x: Floats, inverse_gram: Floats) -> float:
     """|x|^2 in the inverse Gram matrix."""
     total = 0.0
     for i in range(x.size):

@@ -28,15 +28,12 @@ from math import log
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from advmdp._arrays import Floats, Integers
 from advmdp._checks import float_array, integer
 from advmdp.errors import InvalidSpecError
 from advmdp.layered import LinearMixtureModel, SparseRows
 from advmdp.layered.rows import like, sums_of, values_of
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 #: Probability of a false alarm, ever, where nothing else is asked for.
 LEVEL = 0.05
@@ -77,8 +74,8 @@ class Misspecification:
         The probability of a false alarm, ever.
     """
 
-    log_e: FloatArray
-    evidence: list[FloatArray]
+    log_e: Floats
+    evidence: list[Floats]
     episodes: int
     level: float
     shared: bool = False
@@ -121,14 +118,14 @@ class MixtureEvidence:
     null: Null
     episodes: int
     #: States and actions of the episodes that were not counted yet.
-    waiting: tuple[tuple[IntArray, IntArray], ...]
+    waiting: tuple[tuple[Integers, Integers], ...]
     #: Transitions that were counted: their numbers, in increasing order, and how often each was seen.
-    triples: IntArray
-    counts: IntArray
+    triples: Integers
+    counts: Integers
     #: Log-probability of the counted transitions by the forecaster's mixture, per pair.
-    forecast: FloatArray
+    forecast: Floats
     #: The forecaster's parameters in this epoch, and the number of episodes with which it ends.
-    fitted: FloatArray | None
+    fitted: Floats | None
     next_fit: int
 
     @classmethod
@@ -137,7 +134,7 @@ class MixtureEvidence:
         none = np.empty(0, dtype=np.int64)
         return cls(Null(model, shared), 0, (), none, none, np.zeros(model.layers.n_pairs), None, 1)
 
-    def add(self, states: IntArray, actions: IntArray) -> MixtureEvidence:
+    def add(self, states: Integers, actions: Integers) -> MixtureEvidence:
         """The evidence with one more episode."""
         before = self
         if self.episodes >= self.next_fit:
@@ -185,7 +182,7 @@ class MixtureEvidence:
 
     # ------------------------------------------------------------------------------ numerator
 
-    def _forecasters(self, h: int) -> tuple[FloatArray, FloatArray]:
+    def _forecasters(self, h: int) -> tuple[Floats, Floats]:
         """Log-probability of what was seen at each pair of layer h, by a free row and by the earlier mixtures."""
         from scipy.special import gammaln
 
@@ -214,7 +211,7 @@ class MixtureEvidence:
         counts[which[: self.triples.size]] += self.counts
         return replace(self, waiting=(), triples=triples, counts=counts, forecast=forecast)
 
-    def _forecasts(self, h: int, pairs: IntArray, nexts: IntArray) -> FloatArray:
+    def _forecasts(self, h: int, pairs: Integers, nexts: Integers) -> Floats:
         """What the forecaster gave to transitions of layer h: its mixture, made to sum to one row by row."""
         g = self.null.group_of(h)
         parameter = self.null.families[g].centre if self.fitted is None else self.fitted[g]
@@ -226,19 +223,19 @@ class MixtureEvidence:
 
     # ---------------------------------------------------------------------------- denominator
 
-    def _seen(self, h: int) -> tuple[IntArray, FloatArray, IntArray]:
+    def _seen(self, h: int) -> tuple[Integers, Floats, Integers]:
         """Distinct transitions of layer h: pair, features, count."""
         begin, end = self.null.first_triple[h : h + 2]
         first, last = np.searchsorted(self.triples, [begin, end])
         pairs, nexts = np.divmod(self.triples[first:last] - begin, self.null.model.layer_sizes[h + 1])
         return pairs, self.null.features(h, pairs, nexts), self.counts[first:last]
 
-    def _seen_by(self, g: int) -> tuple[FloatArray, FloatArray]:
+    def _seen_by(self, g: int) -> tuple[Floats, Floats]:
         """Features and counts of the distinct transitions of a group of layers."""
         seen = [self._seen(h) for h in self.null.groups[g]]
         return np.concatenate([rows for _, rows, _ in seen]), np.concatenate([n for _, _, n in seen]).astype(np.float64)
 
-    def mixtures_seen(self) -> list[tuple[FloatArray, FloatArray]]:
+    def mixtures_seen(self) -> list[tuple[Floats, Floats]]:
         """For each group of layers with the same weights: base probabilities ``(R, d)`` and counts of what was seen."""
         counted = self._counted()
         found = []
@@ -248,11 +245,11 @@ class MixtureEvidence:
             found.append((rows * scale, counts))
         return found
 
-    def _fit(self, g: int) -> tuple[FloatArray, float]:
+    def _fit(self, g: int) -> tuple[Floats, float]:
         """The likeliest parameter of a group, and a bound on what any other gains over it (in nats)."""
         return self.null.families[g].likeliest(*self._seen_by(g))
 
-    def _likely(self, g: int) -> FloatArray:
+    def _likely(self, g: int) -> Floats:
         """What the forecaster believes in: the likeliest parameter of a group, kept away from the boundary."""
         return self.null.families[g].climb(*self._seen_by(g), PRIOR_COUNTS)
 
@@ -306,7 +303,7 @@ class Null:
         sizes = np.array(model.layer_sizes, dtype=np.int64)
         triples = sizes[:-1] * model.n_actions * sizes[1:]
         #: Number of the first transition (s, a, s') of each tested layer, and how many there are in all.
-        self.first_triple: IntArray = np.append(0, np.cumsum(triples[: self.tested]))
+        self.first_triple: Integers = np.append(0, np.cumsum(triples[: self.tested]))
         #: Layers with one parameter: each alone, or all together.
         self.groups: list[list[int]] = [[h] for h in range(self.tested)]
         if shared and self.tested:
@@ -325,7 +322,7 @@ class Null:
         features = self.model.features[h]
         return like(features, values_of(features) * self.model.scales[h]) if self.shared else features
 
-    def entries(self, h: int, pairs: IntArray) -> tuple[IntArray, FloatArray]:
+    def entries(self, h: int, pairs: Integers) -> tuple[Integers, Floats]:
         """The possible transitions of some pairs of layer h: which of the pairs ``(E,)``, and features ``(E, d)``."""
         table, masks = self.model.features[h], self.model.possible
         scale = self.model.scales[h] if self.shared else 1.0
@@ -338,24 +335,24 @@ class Null:
         mask = np.ones(rows.shape[:2], dtype=bool) if masks is None else masks[h].reshape(-1, rows.shape[1])[pairs]
         return np.nonzero(mask)[0], rows[mask] * scale
 
-    def features(self, h: int, pairs: IntArray, nexts: IntArray) -> FloatArray:
+    def features(self, h: int, pairs: Integers, nexts: Integers) -> Floats:
         """Features of transitions of layer h, ``(n, d)``."""
         table = self.model.features[h]
         scale = self.model.scales[h] if self.shared else 1.0
         if not isinstance(table, SparseRows):
-            found: FloatArray = table.reshape(-1, *table.shape[2:])[pairs, nexts] * scale
+            found: Floats = table.reshape(-1, *table.shape[2:])[pairs, nexts] * scale
             return found
         width = table.shape[2]
         keys, wanted = table.pairs * width + table.nexts, pairs * width + nexts
         place = np.minimum(np.searchsorted(keys, wanted), keys.size - 1)
         return np.where((keys[place] == wanted)[:, None], table.values[place], 0.0) * scale
 
-    def widths(self, h: int) -> IntArray:
+    def widths(self, h: int) -> Integers:
         """How many next states each pair of layer h can have, ``(pairs,)``."""
         table, masks = self.model.features[h], self.model.possible
         if masks is None:
             return np.full(self.pairs(h), table.shape[2])
-        found: IntArray = sums_of(masks[h]).ravel().astype(np.int64)
+        found: Integers = sums_of(masks[h]).ravel().astype(np.int64)
         return found
 
     @cached_property
@@ -386,21 +383,21 @@ class _Family:
         _, values, directions = np.linalg.svd(rows, full_matrices=False)
         span = directions[values > 1e-10 * values[0]]
         #: Columns span the parameters.
-        self._span: FloatArray = span.T
+        self._span: Floats = span.T
         self._rows, self._sums = rows, np.unique(sums, axis=0)
         self._simplex = simplex
-        particular: FloatArray = span.T @ np.linalg.lstsq(self._sums @ span.T, np.ones(len(self._sums)), rcond=None)[0]
+        particular: Floats = span.T @ np.linalg.lstsq(self._sums @ span.T, np.ones(len(self._sums)), rcond=None)[0]
         # Changes that keep all sums, but for rounding of the features: in these directions the likelihood is climbed.
         # Where that misses some, the climb ends lower, and the bound on what is missing makes up for it.
         _, values, directions = np.linalg.svd(self._sums @ span.T, full_matrices=True)
         rank = int((values > 10.0 * TOLERANCE * values[0]).sum())
-        self._basis: FloatArray = span.T @ directions[rank:].T
+        self._basis: Floats = span.T @ directions[rank:].T
         #: Whether some parameter is in the family at all; None where that could not be found out.
         self.exists: bool | None = True
         #: A parameter in the middle: with it, the smallest row entry is (about) as large as it can be.
         self.centre = np.full(dim, particular.sum() / dim) if simplex else self._chebyshev(particular)
 
-    def _chebyshev(self, particular: FloatArray) -> FloatArray:
+    def _chebyshev(self, particular: Floats) -> Floats:
         """Maximise t <= 1 subject to rows theta >= t, theta in the family."""
         width = self._span.shape[1]
         result = self._programme(np.append(np.zeros(width), -1.0), with_margin=True)
@@ -409,7 +406,7 @@ class _Family:
         self.exists = False if result.status == 2 else None
         return particular
 
-    def _programme(self, costs: FloatArray, with_margin: bool = False) -> Any:
+    def _programme(self, costs: Floats, with_margin: bool = False) -> Any:
         """Minimise linear costs over the family (and the margin t of its rows, at least -tolerance)."""
         from scipy.optimize import linprog
 
@@ -424,14 +421,14 @@ class _Family:
         bounds = [(None, None)] * rows.shape[1] + ([(-TOLERANCE, 1.0)] if with_margin else [])
         return linprog(costs, A_ub=table, b_ub=limits, bounds=bounds)
 
-    def _largest(self, gradient: FloatArray) -> float:
+    def _largest(self, gradient: Floats) -> float:
         """An upper bound of <gradient, theta> over the family."""
         if self._simplex:
             return float(self.centre.sum() * (1.0 + SLACK) * gradient.max())
         result = self._programme(-(self._span.T @ gradient))
         return -float(result.fun) * (1.0 + LP_ERROR) if result.status == 0 else np.inf
 
-    def likeliest(self, rows: FloatArray, counts: FloatArray) -> tuple[FloatArray, float]:
+    def likeliest(self, rows: Floats, counts: Floats) -> tuple[Floats, float]:
         """Maximise sum_i N_i log(<a_i, theta> + slack) by a barrier method.
 
         The bound on what is missing needs no assumption on how well that went: by Jensen's inequality
@@ -448,7 +445,7 @@ class _Family:
         best = self._largest(rows.T @ ratios) + SLACK * float(ratios.sum())
         return theta, max(total * log(best), 0.0)
 
-    def climb(self, rows: FloatArray, counts: FloatArray, barrier: float) -> FloatArray:
+    def climb(self, rows: Floats, counts: Floats, barrier: float) -> Floats:
         """Maximise sum_i N_i log(<a_i, theta> + slack) + (barrier d / n_rows) sum_j log(<rows_j, theta> + slack)."""
         theta = self.centre
         if not (self._basis.shape[1] and self.exists):
@@ -481,7 +478,7 @@ class _Family:
             weight = max(weight / 10.0, final)
 
     @staticmethod
-    def _search(weights: FloatArray, value: FloatArray, change: FloatArray, step: float) -> float:
+    def _search(weights: Floats, value: Floats, change: Floats, step: float) -> float:
         """Double a safe step while the objective grows and no row comes near zero."""
         gain = float(weights @ np.log1p(step * change / value))
         while True:
@@ -494,7 +491,7 @@ class _Family:
             step, gain = longer, next_gain
 
 
-def _indices(value: Any, what: str, shape: Sequence[int | None], below: Any) -> IntArray:
+def _indices(value: Any, what: str, shape: Sequence[int | None], below: Any) -> Integers:
     array = np.asarray(value)
     fits = array.ndim == len(shape) and all(n in (None, m) for n, m in zip(shape, array.shape, strict=True))
     if array.dtype != np.int64 or not fits:

@@ -10,12 +10,9 @@ is (8, w), w at least r and k + 1.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from advmdp._arrays import Floats, Integers
 from advmdp._compiled import inner_kernel
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 # How far below zero a row may be and still count as satisfied.
 ROW_TOLERANCE = 1e-14

@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from advmdp._arrays import Floats, Integers
 from advmdp._compiled import inner_kernel, kernel
 from advmdp.layered.rows import Rows, next_state, row_begin, row_end
-from advmdp.rows.layer import BOUNDS, MEANS, ROUNDING, Floats, Integers, Layer, mass_and_mean, row_by_row
+from advmdp.rows.layer import BOUNDS, MEANS, ROUNDING, Layer, mass_and_mean, row_by_row
 
 
 class BoxRows(NamedTuple):

@@ -19,10 +19,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from advmdp._arrays import Floats, Integers
 from advmdp._compiled import allocating_kernel, inner_kernel
 from advmdp.layered.rows import Rows
 from advmdp.rows.balls import FIRST, FLAT, ROW_TOLERANCE, follow_path, pull_inside, shortest_point
-from advmdp.rows.layer import BOUNDS, MEANS, ROUNDING, Floats, Integers, Layer, normalise
+from advmdp.rows.layer import BOUNDS, MEANS, ROUNDING, Layer, normalise
 
 # An entry that moves by less than this over the whole ball is a constant.
 CONSTANT_ROW = 1e-14

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from advmdp._arrays import Floats, Integers
 from advmdp._compiled import kernel
 from advmdp.layered.rows import entry_of, row_begin
-from advmdp.rows.layer import Floats, Integers, Layer, extreme_means
+from advmdp.rows.layer import Layer, extreme_means
 
 
 @kernel

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from advmdp._arrays import Floats, Integers
 from advmdp._compiled import inner_kernel
 from advmdp.layered.rows import Rows, row_begin, row_end
-from advmdp.rows.layer import BOUNDS, MEANS, Floats, Integers, Layer, mean_of_row
+from advmdp.rows.layer import BOUNDS, MEANS, Layer, mean_of_row
 
 
 class KnownRows(NamedTuple):

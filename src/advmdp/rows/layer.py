@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numpy as np
 from numba.extending import overload
-from numpy.typing import NDArray
 
+from advmdp._arrays import Floats, Integers
 from advmdp._compiled import inner_kernel, sum_kernel
 from advmdp.layered.rows import Rows, row_begin, row_end
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 ROUNDING = 1e-12
 """Sums of probabilities are compared with one up to this much, the error of adding a long row."""

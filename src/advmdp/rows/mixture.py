@@ -15,11 +15,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from advmdp._arrays import Floats, Integers
 from advmdp._compiled import allocating_kernel, inner_kernel
 from advmdp.layered.rows import Rows, row_begin, row_end
 from advmdp.rows.balls import FIRST, FLAT, ROW_TOLERANCE, follow_path, pull_inside
 from advmdp.rows.ellipsoid import ReducedEllipsoid, Scratch, add_multiple, reduce_layer, set_to, whitening
-from advmdp.rows.layer import BOUNDS, MEANS, ROUNDING, Floats, Integers, Layer, normalise
+from advmdp.rows.layer import BOUNDS, MEANS, ROUNDING, Layer, normalise
 
 # Functions that differ by less than this have no direction that floating point could tell.
 SMALLEST_SPREAD = 1e-100

@@ -9,13 +9,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from advmdp._arrays import Floats
 from advmdp.confidence import L1Set
 from advmdp.solvers.layout import BufferSizes, Layout
 from advmdp.solvers.problem import Problem
-
-Floats = NDArray[np.float64]
 
 # Less of a centre or of a radius is none: the set would be too thin for floating point.
 THINNEST = 1e-13

@@ -10,13 +10,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from advmdp._arrays import Floats
 from advmdp._compiled import inner_kernel, kernel
 from advmdp.solvers.layout import Layout, Per, copy_into, fill, layer, view1, view2
-
-Floats = NDArray[np.float64]
-
 
 # A warm start goes a share of the way from the centre of each block to where the last step ended, the further the less
 # the rows have moved in that step: the share loses PER_MOVE times their relative move.

@@ -12,13 +12,11 @@ is done on log q, because q may lie outside the range of floating-point numbers.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from advmdp._arrays import Floats
 from advmdp._compiled import inner_kernel
 from advmdp.solvers.layout import Layout, copy_into, view1, view2
 from advmdp.solvers.tridiagonal import dot
-
-Floats = NDArray[np.float64]
 
 # Rows of an iterate's kernels may be outside their sets by this much, from rounding and from entries cut off at zero:
 # their sums, their entries, and their squared length in units of the radius.

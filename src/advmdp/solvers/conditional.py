@@ -21,8 +21,8 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from advmdp._arrays import Flags, Floats, Integers
 from advmdp._compiled import inner_kernel, kernel
 from advmdp.confidence import ConfidenceSet
 from advmdp.errors import InvalidMDPError
@@ -30,10 +30,6 @@ from advmdp.layered.rows import Rows, next_state, row_begin, row_end
 from advmdp.rows.balls import ROW_ROUNDING
 from advmdp.rows.layer import Layer, extreme_means, mean_of_row, rescale
 from advmdp.solvers.problem import name_pair, require_rows
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 
 # log q(s) of a state that the minimising rows do not reach: below all floating-point numbers, so that q is zero, and
 # finite, so that log q still tells its policy.

@@ -13,12 +13,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from advmdp._arrays import Floats
 from advmdp._compiled import inner_kernel, kernel
 from advmdp.solvers import tridiagonal
 from advmdp.solvers.layout import Layout, view2
 from advmdp.solvers.prices import BEND, RESPOND, Memory
 
-Floats = NDArray[np.float64]
 Groups = NDArray[np.int8]
 
 

@@ -14,14 +14,12 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from advmdp._arrays import Floats
 from advmdp._compiled import chosen_kernel, inner_kernel, kernel
 from advmdp.solvers import tridiagonal
 from advmdp.solvers.certificate import certify_rolled, set_scale, start_prices
 from advmdp.solvers.layout import BufferSizes, Layout, Per, allocate, copy_into, fill, layer, view1, view2
-
-Floats = NDArray[np.float64]
 
 # Complementarity is held back while stationarity is off by more than this multiple of it.
 SLACKNESS = 1e4

@@ -10,13 +10,11 @@ import numpy as np
 from numba.core import types
 from numba.extending import intrinsic
 from numba.np import arrayobj
-from numpy.typing import NDArray
 
 from advmdp import _interpreted
+from advmdp._arrays import Floats, Integers
 from advmdp._compiled import inner_kernel
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 Record = TypeVar("Record")
 
 

@@ -13,9 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from advmdp._arrays import Floats
 from advmdp.solvers.problem import FlatTables, split_kernels, split_pairs
-
-Floats = NDArray[np.float64]
 
 
 class StandIns(NamedTuple):

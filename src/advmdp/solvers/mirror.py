@@ -13,8 +13,9 @@ from functools import cached_property, partial, singledispatch
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from advmdp._arrays import Floats
 from advmdp._checks import float_array
 from advmdp.confidence import BoxSet, ConfidenceSet, EllipsoidSet, KnownKernels, L1Set
 from advmdp.errors import InvalidSpecError
@@ -53,8 +54,6 @@ from advmdp.solvers.step import (
     size_of,
 )
 from advmdp.solvers.triples import solve_known, solve_triples
-
-Floats = NDArray[np.float64]
 
 # The first mu is at least this share of the largest cost and of the spread of the starting prices.
 MU = 0.03

@@ -19,8 +19,9 @@ from collections.abc import Sequence
 from typing import Any, overload
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from advmdp._arrays import Flags, Floats, Integers
 from advmdp._checks import float_array
 from advmdp._compiled import allocating_kernel, inner_kernel, kernel
 from advmdp.confidence import ConfidenceSet
@@ -32,10 +33,6 @@ from advmdp.occupancy import check_policy
 from advmdp.rows.hull import layer_extremes
 from advmdp.rows.layer import Layer, entry_bounds, extreme_means
 from advmdp.solvers.problem import require_rows
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 
 #: Mass below this need not be placed: to leave it out makes a lower bound smaller.
 SETTLED = 1e-13

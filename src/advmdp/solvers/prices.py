@@ -19,6 +19,7 @@ import numpy as np
 from numba.extending import overload
 from numpy.typing import NDArray
 
+from advmdp._arrays import Floats
 from advmdp._compiled import inner_kernel, kernel
 from advmdp.solvers import tridiagonal
 from advmdp.solvers.certificate import (
@@ -33,8 +34,6 @@ from advmdp.solvers.certificate import (
     settle,
 )
 from advmdp.solvers.layout import BufferSizes, Layout, copy_into, fill, view1, view2
-
-Floats = NDArray[np.float64]
 
 # No exponent V(s) - m_b moves by more than this in one step: beyond, the exponential has left its tangent.
 LARGEST_MOVE = 4.0

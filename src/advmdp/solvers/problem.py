@@ -13,14 +13,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from advmdp._arrays import Floats, Integers
 from advmdp._compiled import kernel
 from advmdp.confidence import ConfidenceSet, EllipsoidSet
 from advmdp.errors import InvalidMDPError
 from advmdp.layered import Layers, SparseRows
 from advmdp.solvers.layout import Per, layer_views, make_layout, view2
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 #: (S_h, A) for each layer, or all of them in one flat vector over pairs.
 Tables = Sequence[ArrayLike] | Floats
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from advmdp._arrays import Floats, Integers
 from advmdp._compiled import inner_kernel, kernel
 from advmdp.confidence import KnownKernels
 from advmdp.occupancy import condition
@@ -21,9 +22,6 @@ from advmdp.solvers import sparse, tridiagonal
 from advmdp.solvers.mirror import mirror_descent_step
 from advmdp.solvers.sparse import Indices
 from advmdp.solvers.step import LARGEST_RESIDUAL, MirrorStep, SolverError
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 # Relative difference of inflow and outflow at which a step is done, shared by the layers: errors of log q add up along
 # them.  The duality gap is of the order of its square.

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from advmdp._arrays import Flags, Floats
 from advmdp._compiled import inner_kernel, kernel
 from advmdp.confidence import ConfidenceSet
 from advmdp.rows.hull import layer_extremes
@@ -32,9 +33,6 @@ from advmdp.solvers.layout import BufferSizes, Layout, copy_into, fill, view1, v
 from advmdp.solvers.prices import BEND, RESPOND, Memory, evaluate_moved, imbalance, make_memory, maximise
 from advmdp.solvers.problem import Problem
 from advmdp.solvers.step import Certificate, certified, size_of
-
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 
 # tau falls by this factor, to no less than the least value; so many Newton steps are spent in all.
 REDUCTION = 0.3

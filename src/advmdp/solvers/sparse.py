@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from advmdp._arrays import Floats
 from advmdp._compiled import inner_kernel
 
-Floats = NDArray[np.float64]
 # Unsigned, so that compiled code need not ask whether an index counts from the end.
 Indices = NDArray[np.uint32]
 

@@ -10,12 +10,11 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from advmdp._arrays import Floats
 from advmdp.errors import InvalidSpecError
 from advmdp.solvers.problem import FlatTables, split_kernels, split_pairs
 
-Floats = NDArray[np.float64]
 Warm = dict[str, Floats]
 Certificate = tuple[float, float, float]  # value, gap, residual
 

@@ -9,13 +9,10 @@ re-ordering any sum.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from advmdp._arrays import Floats, Integers
 from advmdp._compiled import inner_kernel, sum_kernel
 from advmdp.solvers.layout import view1, view2
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 # Columns of a Gram product that are finished before the next: all rows of a panel then stay in the second cache.
 PANEL = 512

@@ -16,8 +16,9 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from advmdp._arrays import Floats
 from advmdp._compiled import kernel
 from advmdp.confidence import BoxSet, ConfidenceSet, KnownKernels, L1Set
 from advmdp.confidence.base import ROUNDING
@@ -27,8 +28,6 @@ from advmdp.solvers.entropic_rows import EntropicRows
 from advmdp.solvers.layout import Layout, make_layout
 from advmdp.solvers.problem import Answer, Problem, kept_tables, require_rows
 from advmdp.solvers.step import SPACES, certified, size_of
-
-Floats = NDArray[np.float64]
 
 # The prior of an entry that the set allows is at least this: a zero there would never become positive.
 LEAST_LOG_PRIOR = np.log(1e-300)

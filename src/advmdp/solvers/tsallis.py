@@ -19,16 +19,13 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from advmdp._arrays import Floats, Integers
 from advmdp._compiled import inner_kernel, kernel
 from advmdp.layered import Layers
 from advmdp.solvers import tridiagonal
 from advmdp.solvers.repeated import FlatStep
 from advmdp.solvers.step import SolverError
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 # Relative difference of inflow and outflow at which a step is done; the gap is of the order of its square.
 BALANCE = 1e-10

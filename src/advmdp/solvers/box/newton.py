@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from advmdp._arrays import Floats
 from advmdp._compiled import body_of, inner_kernel
 from advmdp.solvers import interior_point, tridiagonal
 from advmdp.solvers.interior_point import Memory, arriving
 from advmdp.solvers.layout import BufferSizes, Layout, Per, allocate, fill, layer, view2
-
-Floats = NDArray[np.float64]
 
 # The gap is between a quarter of the weighted complementarity and all of it.
 CERTIFIABLE = 3.0

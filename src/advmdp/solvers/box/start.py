@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from advmdp._arrays import Floats
 from advmdp._compiled import inner_kernel, kernel
 from advmdp.rows.box import presolve_box_layer
 from advmdp.solvers.box.newton import Rows
 from advmdp.solvers.centring import warm_share
 from advmdp.solvers.layout import Layout, layer, view2, view3
-
-Floats = NDArray[np.float64]
 
 FIXED_WIDTH = 1e-11
 # The sum of a centred block may be off by this share of what it can move before it is closed by a common factor.

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from advmdp._arrays import Floats
 from advmdp._compiled import inner_kernel
 from advmdp.solvers import tridiagonal
 from advmdp.solvers.interior_point import arriving
-
-Floats = NDArray[np.float64]
 
 
 @inner_kernel

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from advmdp._arrays import Floats
 from advmdp._compiled import inner_kernel
 from advmdp.solvers.layout import view2
-
-Floats = NDArray[np.float64]
 
 
 @inner_kernel

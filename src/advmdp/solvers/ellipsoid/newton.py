@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from advmdp._arrays import Floats
 from advmdp._compiled import body_of, inner_kernel
 from advmdp.solvers import interior_point
 from advmdp.solvers.centring import tightest
@@ -14,8 +14,6 @@ from advmdp.solvers.certificate import ROW_ROUNDING
 from advmdp.solvers.ellipsoid import blocks, cone
 from advmdp.solvers.interior_point import Memory
 from advmdp.solvers.layout import BufferSizes, Layout, Per, allocate, copy_into, fill, layer, view1, view2
-
-Floats = NDArray[np.float64]
 
 # The gap is seldom less than nine tenths of the weighted complementarity.
 CERTIFIABLE = 1.25

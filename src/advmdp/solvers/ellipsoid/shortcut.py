@@ -13,8 +13,8 @@ nu solves a system with one row per next state.  The answer is certified like an
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from advmdp._arrays import Floats
 from advmdp._compiled import inner_kernel, kernel
 from advmdp.solvers import tridiagonal
 from advmdp.solvers.certificate import log_mass, set_scale
@@ -22,8 +22,6 @@ from advmdp.solvers.ellipsoid import blocks, cone
 from advmdp.solvers.ellipsoid.newton import Own, Point, Rows, reach_ellipsoids
 from advmdp.solvers.interior_point import Memory, Step, certify
 from advmdp.solvers.layout import Layout, copy_into, fill, layer, view1, view2
-
-Floats = NDArray[np.float64]
 
 # At most this many changes per layer, each as long as the sets allow; one shorter than SHORTEST gives up.
 STEPS = 8

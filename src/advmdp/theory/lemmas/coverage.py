@@ -10,8 +10,9 @@ from itertools import pairwise
 
 import numpy as np
 
+from advmdp._arrays import Integers
 from advmdp.confidence import radii
-from advmdp.confidence.estimators import AllNextStates, IntArray, OneNextState, RidgeEstimate
+from advmdp.confidence.estimators import AllNextStates, OneNextState, RidgeEstimate
 from advmdp.layered import FloatArray, LinearMixtureMDP
 from advmdp.theory.lemmas.base import Check, Ratios, each_trial, scaled
 
@@ -32,7 +33,7 @@ def small_world(
 
 def play_estimators(
     mdp: LinearMixtureMDP, episodes: int, rng: np.random.Generator
-) -> Iterator[tuple[IntArray, IntArray]]:
+) -> Iterator[tuple[Integers, Integers]]:
     """States and actions of episodes whose actions favour, half of the time, what was tried least so far."""
     visits = [np.zeros(table.shape[:2]) for table in mdp.kernels]
     horizon = mdp.horizon
