@@ -108,7 +108,7 @@ def spoiled_file(name, rng):
         tree, changes = spoiled({"table": np.load(io.BytesIO(GOOD[name]))}, rng)
         np.save(buffer, np.asarray(tree["table"]))
     else:
-        table, changes = spoiled_rows(pq.read_table(io.BytesIO(GOOD["rows.parquet"])), rng)
+        table, changes = spoiled_rows(pq.read_table(pa.BufferReader(GOOD["rows.parquet"])), rng)
         if name.endswith(".csv"):
             table.slice(0, 100_000).to_pandas().to_csv(buffer, index=False)
         else:

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from advmdp._arrays import Floats, Integers
-from advmdp._compiled import inner_kernel, kernel
+from advmdp._compiled import body_of, inner_kernel, kernel
 from advmdp.layered.rows import Rows, next_state, row_begin, row_end
-from advmdp.rows.layer import BOUNDS, MEANS, ROUNDING, Layer, mass_and_mean, row_by_row
+from advmdp.rows.layer import ROUNDING, Layer, entry_bounds, extreme_means, mass_and_mean, row_by_row
 
 
 class BoxRows(NamedTuple):
@@ -47,7 +47,7 @@ def box_row(
     return np.nan if empty or left > ROUNDING else float(mean)
 
 
-@inner_kernel
+@body_of(entry_bounds, BoxRows)
 def box_bounds(data: BoxRows, layer: Layer, first: int, end: int, low: Floats, high: Floats) -> None:
     """The bounds as they are, in [0, 1]."""
     rows, h, n_actions, m = data.rows, layer.h, layer.n_actions, layer.m
@@ -57,8 +57,7 @@ def box_bounds(data: BoxRows, layer: Layer, first: int, end: int, low: Floats, h
         high[e - start] = max(data.upper[e], 0.0)
 
 
-MEANS[BoxRows] = row_by_row(box_row)
-BOUNDS[BoxRows] = box_bounds
+body_of(extreme_means, BoxRows)(row_by_row(box_row))
 
 
 @kernel

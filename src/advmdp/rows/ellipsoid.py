@@ -20,10 +20,10 @@ from typing import NamedTuple
 import numpy as np
 
 from advmdp._arrays import Floats, Integers
-from advmdp._compiled import allocating_kernel, inner_kernel
+from advmdp._compiled import allocating_kernel, body_of, inner_kernel
 from advmdp.layered.rows import Rows
 from advmdp.rows.balls import FIRST, FLAT, ROW_TOLERANCE, follow_path, pull_inside, shortest_point
-from advmdp.rows.layer import BOUNDS, MEANS, ROUNDING, Layer, normalise
+from advmdp.rows.layer import ROUNDING, Layer, entry_bounds, extreme_means, normalise
 
 # An entry that moves by less than this over the whole ball is a constant.
 CONSTANT_ROW = 1e-14
@@ -380,7 +380,7 @@ def ellipsoid_rows_of(
     )  # fmt: skip
 
 
-@inner_kernel
+@body_of(extreme_means, EllipsoidRows)
 def ellipsoid_means(
     data: EllipsoidRows, layer: Layer, states: Integers, count: int, values: Floats, means: Floats, found: Floats
 ) -> None:
@@ -513,7 +513,7 @@ def extremes(
         base[b] = min(base[b] + norm[b], highest) if smallest[b] <= 1.0 + ROUNDING else np.nan
 
 
-@inner_kernel
+@body_of(entry_bounds, EllipsoidRows)
 def ellipsoid_bounds(data: EllipsoidRows, layer: Layer, first: int, end: int, low: Floats, high: Floats) -> None:
     """Those of the ball |chi| <= 1 and, where every row is a mixture of simulators, those of their rows."""
     n, n_actions, m, k = layer.n, layer.n_actions, layer.m, data.k
@@ -555,7 +555,3 @@ def cut_to_simulators(features: Floats, low: Floats, high: Floats, lowest: Float
     for t in range(m):
         low[t] = max(low[t], lowest[t])
         high[t] = min(high[t], highest[t])
-
-
-MEANS[EllipsoidRows] = ellipsoid_means
-BOUNDS[EllipsoidRows] = ellipsoid_bounds

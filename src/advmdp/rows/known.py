@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from advmdp._arrays import Floats, Integers
-from advmdp._compiled import inner_kernel
+from advmdp._compiled import body_of
 from advmdp.layered.rows import Rows, row_begin, row_end
-from advmdp.rows.layer import BOUNDS, MEANS, Layer, mean_of_row
+from advmdp.rows.layer import Layer, entry_bounds, extreme_means, mean_of_row
 
 
 class KnownRows(NamedTuple):
@@ -16,7 +16,7 @@ class KnownRows(NamedTuple):
     rows: Rows
 
 
-@inner_kernel
+@body_of(extreme_means, KnownRows)
 def known_means(
     data: KnownRows, layer: Layer, states: Integers, count: int, values: Floats, means: Floats, found: Floats
 ) -> None:
@@ -31,7 +31,7 @@ def known_means(
         found[e] = rows.values[start + e]
 
 
-@inner_kernel
+@body_of(entry_bounds, KnownRows)
 def known_bounds(data: KnownRows, layer: Layer, first: int, end: int, low: Floats, high: Floats) -> None:
     """Each entry by itself."""
     rows, h, n_actions, m = data.rows, layer.h, layer.n_actions, layer.m
@@ -39,7 +39,3 @@ def known_bounds(data: KnownRows, layer: Layer, first: int, end: int, low: Float
     for e in range(row_begin(rows, h, first * n_actions, m), row_end(rows, h, end * n_actions - 1, m)):
         low[e - start] = rows.values[e]
         high[e - start] = rows.values[e]
-
-
-MEANS[KnownRows] = known_means
-BOUNDS[KnownRows] = known_bounds

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from advmdp._arrays import Floats, Integers
-from advmdp._compiled import inner_kernel
+from advmdp._compiled import body_of, inner_kernel
 from advmdp.layered.rows import Rows, row_begin, row_end
-from advmdp.rows.layer import BOUNDS, MEANS, Layer, mass_and_mean, row_by_row
+from advmdp.rows.layer import Layer, entry_bounds, extreme_means, mass_and_mean, row_by_row
 
 
 class L1Rows(NamedTuple):
@@ -48,7 +48,7 @@ def l1_row(
     return float(mean)
 
 
-@inner_kernel
+@body_of(entry_bounds, L1Rows)
 def l1_bounds(data: L1Rows, layer: Layer, first: int, end: int, low: Floats, high: Floats) -> None:
     """No entry moves by more than half the radius."""
     rows, h, n_actions, m = data.rows, layer.h, layer.n_actions, layer.m
@@ -60,5 +60,4 @@ def l1_bounds(data: L1Rows, layer: Layer, first: int, end: int, low: Floats, hig
             high[e - start] = min(rows.values[e] + width, 1.0)
 
 
-MEANS[L1Rows] = row_by_row(l1_row)
-BOUNDS[L1Rows] = l1_bounds
+body_of(extreme_means, L1Rows)(row_by_row(l1_row))

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from numba.extending import overload
-
 from advmdp._arrays import Floats, Integers
-from advmdp._compiled import inner_kernel, sum_kernel
+from advmdp._compiled import chosen_kernel, inner_kernel, sum_kernel
 from advmdp.layered.rows import Rows, row_begin, row_end
 
 ROUNDING = 1e-12
@@ -24,11 +22,7 @@ class Layer(NamedTuple):
     block: int
 
 
-#: By the type of their tables: the kernels that answer the two questions below.
-MEANS: dict[type, Any] = {}
-BOUNDS: dict[type, Any] = {}
-
-
+@chosen_kernel
 def extreme_means(
     data: Any, layer: Layer, states: Integers, count: int, values: Floats, means: Floats, found: Floats
 ) -> None:
@@ -38,35 +32,16 @@ def extreme_means(
     ``found`` receives the rows that attain them, (n, A, m) or the entries of a sparse layer, unless it has no entries.
     Of ellipsoids, means are values of the dual problem; rows are points of the set whose means may be lower.
     """
-    MEANS[type(data)](data, layer, states, count, values, means, found)
+    raise NotImplementedError
 
 
+@chosen_kernel
 def entry_bounds(data: Any, layer: Layer, first: int, end: int, low: Floats, high: Floats) -> None:
     """Bounds of each entry of the states from ``first`` to ``end``, in the order of ``found``; work may follow them.
 
     They are what a single entry says, without what the others of its row leave to it.
     """
-    BOUNDS[type(data)](data, layer, first, end, low, high)
-
-
-@overload(extreme_means, jit_options={"error_model": "numpy"})
-def _compiled_means(data: Any, layer: Any, states: Any, count: Any, values: Any, means: Any, found: Any) -> Any:
-    answer = MEANS[data.instance_class]
-
-    def ask(data: Any, layer: Any, states: Any, count: Any, values: Any, means: Any, found: Any) -> Any:
-        answer(data, layer, states, count, values, means, found)
-
-    return ask
-
-
-@overload(entry_bounds, jit_options={"error_model": "numpy"})
-def _compiled_bounds(data: Any, layer: Any, first: Any, end: Any, low: Any, high: Any) -> Any:
-    answer = BOUNDS[data.instance_class]
-
-    def ask(data: Any, layer: Any, first: Any, end: Any, low: Any, high: Any) -> Any:
-        answer(data, layer, first, end, low, high)
-
-    return ask
+    raise NotImplementedError
 
 
 @inner_kernel
@@ -87,7 +62,6 @@ def row_by_row(one_row: Any) -> Any:
     ``data`` has memory for these two, ``some`` and ``order``; the values of a dense layer are sorted once.
     """
 
-    @inner_kernel
     def row_means(
         data: Any, layer: Layer, states: Integers, count: int, values: Floats, means: Floats, found: Floats
     ) -> None:

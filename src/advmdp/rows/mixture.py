@@ -16,11 +16,11 @@ from typing import NamedTuple
 import numpy as np
 
 from advmdp._arrays import Floats, Integers
-from advmdp._compiled import allocating_kernel, inner_kernel
+from advmdp._compiled import allocating_kernel, body_of, inner_kernel
 from advmdp.layered.rows import Rows, row_begin, row_end
 from advmdp.rows.balls import FIRST, FLAT, ROW_TOLERANCE, follow_path, pull_inside
 from advmdp.rows.ellipsoid import ReducedEllipsoid, Scratch, add_multiple, reduce_layer, set_to, whitening
-from advmdp.rows.layer import BOUNDS, MEANS, ROUNDING, Layer, normalise
+from advmdp.rows.layer import ROUNDING, Layer, entry_bounds, extreme_means, normalise
 
 # Functions that differ by less than this have no direction that floating point could tell.
 SMALLEST_SPREAD = 1e-100
@@ -264,7 +264,7 @@ def mixture_rows_of(weights: Weights, features: Rows, pairs: int) -> MixtureRows
     )  # fmt: skip
 
 
-@inner_kernel
+@body_of(extreme_means, MixtureRows)
 def mixture_means(
     data: MixtureRows, layer: Layer, states: Integers, count: int, values: Floats, means: Floats, found: Floats
 ) -> None:
@@ -361,7 +361,7 @@ def mix(features: Floats, first: int, step: int, stride: int, mu: Floats, row: F
     normalise(row)
 
 
-@inner_kernel
+@body_of(entry_bounds, MixtureRows)
 def mixture_bounds(data: MixtureRows, layer: Layer, first: int, end: int, low: Floats, high: Floats) -> None:
     """All entries of a sparse layer at a time, or all pairs of a dense one."""
     rows, h, n_actions, m = data.rows, layer.h, layer.n_actions, layer.m
@@ -420,7 +420,3 @@ def bounds_of_mixtures(
             square += slope * slope
         low[e * step + shift] = scale * max(centre - np.sqrt(square), lowest)
         high[e * step + shift] = scale * min(centre + np.sqrt(square), highest)
-
-
-MEANS[MixtureRows] = mixture_means
-BOUNDS[MixtureRows] = mixture_bounds

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advmdp._arrays import Floats
-from advmdp._compiled import inner_kernel, kernel
+from advmdp._compiled import body_of, kernel
 from advmdp.solvers import tridiagonal
 from advmdp.solvers.layout import Layout, view2
-from advmdp.solvers.prices import BEND, RESPOND, Memory
+from advmdp.solvers.prices import Memory, bend, respond
 
 Groups = NDArray[np.int8]
 
@@ -36,7 +36,7 @@ class EntropicRows(NamedTuple):
     columns: Floats  # m by 2 N of one layer
 
 
-@inner_kernel
+@body_of(respond, EntropicRows)
 def respond_entropic(
     rows: EntropicRows,
     layout: Layout,
@@ -83,7 +83,7 @@ def respond_entropic(
     return True
 
 
-@inner_kernel
+@body_of(bend, EntropicRows)
 def bend_entropic(rows: EntropicRows, layout: Layout, h: int, memory: Memory) -> None:
     """``sum_b q_b sum_g (diag(p_g) - p_g p_g' / sum p_g)``."""
     n = layout.states[h]
@@ -110,10 +110,6 @@ def bend_entropic(rows: EntropicRows, layout: Layout, h: int, memory: Memory) ->
                         target[t, t] += stacked[t, b] * (stacked[t, b] / P[t, b])
                 count += 1
     tridiagonal.add_gram(target, grouped, count, -1.0)
-
-
-RESPOND[EntropicRows] = respond_entropic
-BEND[EntropicRows] = bend_entropic
 
 
 @kernel

@@ -16,11 +16,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba.extending import overload
 from numpy.typing import NDArray
 
 from advmdp._arrays import Floats
-from advmdp._compiled import inner_kernel, kernel
+from advmdp._compiled import body_of, chosen_kernel, inner_kernel, kernel
 from advmdp.solvers import tridiagonal
 from advmdp.solvers.certificate import (
     ROW_ROUNDING,
@@ -82,11 +81,8 @@ def make_memory(layout: Layout, sizes: BufferSizes) -> Memory:
 # --------------------------------------------------------------------------------------------------------
 # Row problems
 
-#: By the type of the rows: the kernels that answer the two questions below.
-RESPOND: dict[type, Any] = {}
-BEND: dict[type, Any] = {}
 
-
+@chosen_kernel
 def respond(
     rows: Any, layout: Layout, h: int, V: Floats, change: Floats, kernels: Floats, ahead: Floats, extra: Floats
 ) -> bool:
@@ -94,34 +90,15 @@ def respond(
 
     Rows that continue from where they are are told the change of V, to more digits than V has.
     """
-    return bool(RESPOND[type(rows)](rows, layout, h, V, change, kernels, ahead, extra))
+    raise NotImplementedError
 
 
+@chosen_kernel
 def bend(rows: Any, layout: Layout, h: int, memory: Memory) -> None:
     """Add ``-sum_b q_b m_b''`` of layer h, as far as it is not zero, to the diagonal block of the next.
 
     ``memory.stacked`` has the scaled sqrt(q_b) P_b, (m, N)."""
-    BEND[type(rows)](rows, layout, h, memory)
-
-
-@overload(respond, jit_options={"error_model": "numpy"})
-def _compiled_respond(rows: Any, layout: Any, h: Any, V: Any, change: Any, kernels: Any, ahead: Any, extra: Any) -> Any:
-    answer = RESPOND[rows.instance_class]
-
-    def ask(rows: Any, layout: Any, h: Any, V: Any, change: Any, kernels: Any, ahead: Any, extra: Any) -> Any:
-        return answer(rows, layout, h, V, change, kernels, ahead, extra)
-
-    return ask
-
-
-@overload(bend, jit_options={"error_model": "numpy"})
-def _compiled_bend(rows: Any, layout: Any, h: Any, memory: Any) -> Any:
-    answer = BEND[rows.instance_class]
-
-    def ask(rows: Any, layout: Any, h: Any, memory: Any) -> Any:
-        answer(rows, layout, h, memory)
-
-    return ask
+    raise NotImplementedError
 
 
 class FixedRows(NamedTuple):
@@ -132,7 +109,7 @@ class FixedRows(NamedTuple):
     packed: NDArray[np.bool_]
 
 
-@inner_kernel
+@body_of(respond, FixedRows)
 def respond_fixed(
     rows: FixedRows,
     layout: Layout,
@@ -162,13 +139,9 @@ def respond_fixed(
     return True
 
 
-@inner_kernel
+@body_of(bend, FixedRows)
 def bend_fixed(rows: FixedRows, layout: Layout, h: int, memory: Memory) -> None:
     """P.V is linear."""
-
-
-RESPOND[FixedRows] = respond_fixed
-BEND[FixedRows] = bend_fixed
 
 
 # --------------------------------------------------------------------------------------------------------

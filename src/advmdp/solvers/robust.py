@@ -23,14 +23,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advmdp._arrays import Flags, Floats
-from advmdp._compiled import inner_kernel, kernel
+from advmdp._compiled import body_of, inner_kernel, kernel
 from advmdp.confidence import ConfidenceSet
 from advmdp.rows.hull import layer_extremes
 from advmdp.solvers import tridiagonal
 from advmdp.solvers.centring import way_to_sphere
 from advmdp.solvers.certificate import certify_rolled, price_spread, settle
 from advmdp.solvers.layout import BufferSizes, Layout, copy_into, fill, view1, view2
-from advmdp.solvers.prices import BEND, RESPOND, Memory, evaluate_moved, imbalance, make_memory, maximise
+from advmdp.solvers.prices import Memory, bend, evaluate_moved, imbalance, make_memory, maximise, respond
 from advmdp.solvers.problem import Problem
 from advmdp.solvers.step import Certificate, certified, size_of
 
@@ -284,7 +284,7 @@ def start_path(block: Block, prices: Floats, tau: float) -> bool:
 # All row problems
 
 
-@inner_kernel
+@body_of(respond, SmoothedRows)
 def respond_smoothed(
     rows: SmoothedRows,
     layout: Layout,
@@ -335,7 +335,7 @@ def respond_smoothed(
     return solved
 
 
-@inner_kernel
+@body_of(bend, SmoothedRows)
 def bend_smoothed(rows: SmoothedRows, layout: Layout, h: int, memory: Memory) -> None:
     """``sum_b q_b G K^-1 G'``."""
     m = layout.nexts[h]
@@ -357,10 +357,6 @@ def bend_smoothed(rows: SmoothedRows, layout: Layout, h: int, memory: Memory) ->
             for j in range(k):
                 columns[t, b * k + j] = block.dx[j]
     tridiagonal.add_gram(view2(memory.diag, layout.diag_at[h + 1], m, m), columns, N * k, 1.0)
-
-
-RESPOND[SmoothedRows] = respond_smoothed
-BEND[SmoothedRows] = bend_smoothed
 
 
 @kernel
