@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -197,10 +198,20 @@ def test_failed_cells_are_named_with_exit_code_one(tmp_path, plugin):
 
 def test_an_interrupted_run_says_how_to_resume(tmp_path, plugin):
     (tmp_path / "spec.toml").write_text(small_spec(learners=["test-slow"], episodes=1000, seeds=1).text)
-    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
+    manifest, ended = tmp_path / "out" / "manifest.json", threading.Event()
+
+    def interrupt_when_it_plays():
+        while not ended.is_set():
+            if manifest.exists() and '"running"' in manifest.read_text():
+                os.kill(os.getpid(), signal.SIGINT)
+                return
+            time.sleep(0.01)
+
+    waiting = threading.Thread(target=interrupt_when_it_plays)
+    waiting.start()
     result = invoke("run", str(tmp_path / "spec.toml"), "--out", str(tmp_path / "out"), "--workers", "0")
-    timer.join()
+    ended.set()
+    waiting.join()
     assert result.exit_code == 130
     assert f"1 cells are left; go on with: advmdp resume {tmp_path / 'out'}" in result.output
 

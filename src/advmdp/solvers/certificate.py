@@ -229,11 +229,12 @@ def certify_layer(
             above = log_q[i] - log_prior[i] + cost[i]
             a = above - price + bound[b]
             value += q[i] * (above - 1.0) + np.exp(log_prior[i])
-            # q exp(-a) is prior exp(V - cost - d): never formed from a q that has underflowed.
-            if a > -1.0:
+            # q exp(-a) is prior exp(V - cost - d): never formed from a q that has underflowed, or that is zero because
+            # the rolled kernels do not lead here.
+            if q[i] > 0.0 and a > -1.0:
                 gap += q[i] * (np.expm1(-a) + a)
             else:
-                gap += np.exp(log_prior[i] + price - cost[i] - bound[b]) + q[i] * (a - 1.0)
+                gap += np.exp(log_prior[i] + price - cost[i] - bound[b]) + (q[i] * (a - 1.0) if q[i] > 0.0 else 0.0)
             gap += q[i] * (ahead[b] - bound[b])
             low = min(low, a)
             high = max(high, a)

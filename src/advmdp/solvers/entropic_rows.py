@@ -164,6 +164,8 @@ def box_row(
             if group[t] == 1:
                 p[t] = np.exp(z[t] - top)
                 total += p[t]
+        if not total > 0.0:
+            break  # every entry is fixed
         ratio = max(left, 0.0) / total
         c = np.log(ratio) - top
         over = 0.0

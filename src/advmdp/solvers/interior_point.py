@@ -154,7 +154,7 @@ def iterate(
     largest_residual: float, limit: int, careful: bool, x: Any, d: Any, memory: Memory, own: Any,
 ) -> tuple[float, float, float, int]:  # fmt: skip
     """(value, gap, residual, iterations) of the certificate that meets the tolerance, or else of the one with the
-    smallest gap; ``memory`` then holds its answer.
+    smallest gap and residual together; ``memory`` then holds its answer.
 
     Certificates are tried where the weighted complementarity, which bounds the gap from above by a factor that the
     kinds of set know, is ``promising``; what is left of flow, they repair.
@@ -170,7 +170,7 @@ def iterate(
         if last or (weighted < promising and flow < 1e-6):
             found = certify(layout, rows, step, x, memory, own)
             good = abs(found[1]) <= tolerance and found[2] <= largest_residual
-            if good or (found[2] < np.inf and abs(found[1]) < abs(best[1])):
+            if good or (found[2] < np.inf and abs(found[1]) + found[2] < abs(best[1]) + best[2]):
                 best = found
                 if not good:
                     keep(memory)

@@ -123,7 +123,8 @@ def largest_excess(confidence_set: ConfidenceSet, q: Sequence[Floats], losses: S
     value, following = 0.0, np.zeros(1)
     for h in range(confidence_set.horizon - 1, -1, -1):
         following = (losses[h] + extreme_rows(confidence_set, h, following, maximise=False)).min(axis=1)
-        following[following == np.inf] = 0.0
+        # Rows of states that nothing leads to may be empty: no number.
+        following = np.where(confidence_set.reachable[h] & (following < np.inf), following, 0.0)
         value += float(q[h][q[h] > 0.0] @ losses[h][q[h] > 0.0])
     return value - float(following[0])
 

@@ -431,7 +431,7 @@ def certify(
 
 
 class Result(NamedTuple):
-    """The certificate that meets the tolerance, or else the one with the smallest gap, and its answer."""
+    """The certificate that meets the tolerance, or else the smallest one (``size_of``), and its answer."""
 
     certificate: Certificate
     iterations: int

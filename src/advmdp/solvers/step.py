@@ -89,7 +89,7 @@ def certified(certificate: Certificate, tolerance: float) -> bool:
 
 
 def size_of(certificate: Certificate) -> float:
-    """|gap| + residual, which what a step can cost is a multiple of; infinite for kernels that are not in the set."""
+    """|gap| + residual; a step costs at most 2 H times this.  Infinite for kernels that are not in the set."""
     size = abs(certificate[1]) + certificate[2]
     return size if size < np.inf else np.inf
 

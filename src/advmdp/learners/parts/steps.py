@@ -8,7 +8,7 @@ by y_k + m_{k+1}.  The hints telescope, and what makes a step unstable is y_k al
 *Steps that are hard to solve.*  A step whose certificate misses the tolerance is taken with what
 mirror descent can lose by it.  Where that is much, or the solver finds no occupancy measure of the set at all, the step
 is by a share of the losses, and the rest r_k is added to those of the next: it moves by y_k + r_{k-1} - r_k, as if -r_k
-were a hint, and loses at most <q_k - q_{k+1}, r_k> by that.
+were a hint.  What makes it unstable is y_k + r_{k-1} then, and <q_{k+1} - q*, r_k> is lost if the rest is never used.
 
 *Adaptive step sizes.*  With eta_{k+1} ~ 1 / Delta_k and rho = eta_{k+1} / eta_k the step begins at
 q_k^rho q_1^(1 - rho), and Delta grows by the gap of each step: see :class:`Adaptive`.
@@ -17,7 +17,7 @@ q_k^rho q_1^(1 - rho), and Delta grows by the gap of each step: see :class:`Adap
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import log
@@ -35,11 +35,11 @@ from advmdp.occupancy import check_policy, condition, occupancy_measure
 from advmdp.solvers import MirrorStep, mirror_descent_step
 from advmdp.solvers.conditional import ConditionalStep, certified_occupancy, conditional_step
 from advmdp.solvers.mirror import restored_warm
-from advmdp.solvers.occupancy_bounds import largest_excess
+from advmdp.solvers.occupancy_bounds import extreme_rows, largest_excess
 from advmdp.solvers.repeated import FlatStep, RepeatedStep
 from advmdp.solvers.step import SolverError
 
-#: A step that can have cost more than this is logged as a warning.
+#: Where a step can cost more than this, shorter ones are tried; if it is taken all the same, a warning is logged.
 LARGE_COST = 1e-4
 #: The shares of its losses that a step is tried with, one after the other; the last is a projection on the set.
 SHARES = (1.0, 0.25, 1.0 / 16.0, 1.0 / 256.0, 0.0)
@@ -151,14 +151,14 @@ class Taken(NamedTuple):
 
 
 def take(
-    solve: Callable[[FloatArray], Any], losses: FloatArray, eta: float, log_q: FloatArray,
+    solve: Callable[[FloatArray], Any], losses: FloatArray, eta: float, offsets: IntArray,
     price: Callable[[Any, FloatArray], float],
 ) -> Taken:  # fmt: skip
     """The step ``solve(losses)``, or the best certified one that there is, by all losses or a share of them.
 
-    What it costs: its gap or, if it misses the tolerance, ``price(step, losses)``; and eta <q_k - q_{k+1}, rest> for
-    losses that it leaves to the next.  A shorter step is tried only where a longer one costs more than LARGE_COST.
-    Raises :class:`SolverError` where there is none.
+    What it costs: its gap or, if it misses the tolerance, ``price(step, losses)``; and, as if it were never used, the
+    rest that it leaves to the next.  A shorter step is tried only where a longer one costs more than LARGE_COST.
+    ``offsets``: where layers begin.  Raises :class:`SolverError` where there is none.
     """
     best: Taken | None = None
     for share in SHARES:
@@ -172,7 +172,7 @@ def take(
         gap, rest = price(step, part) if missed else max(step.gap, 0.0), None
         if share < 1.0:
             rest = losses - part
-            gap += max(0.0, eta * float((np.exp(log_q) - np.exp(flat_log_q(step))) @ rest))
+            gap += eta * never_used(np.exp(flat_log_q(step)), rest, offsets)
         if best is None or gap < best.gap:
             best = Taken(step, gap, missed or share < 1.0, rest)
         if gap <= LARGE_COST:
@@ -181,6 +181,22 @@ def take(
         raise failure
     logger.warning("a mirror step is certified up to %.2g only: it is taken, and certificate counts it", best.gap)
     return best
+
+
+def never_used(q: FloatArray, rest: FloatArray, offsets: IntArray) -> float:
+    """The largest <q - q*, rest> over all q* with mass one in each layer."""
+    spans = itertools.pairwise(offsets.tolist())
+    return sum(float(q[a:b] @ rest[a:b] - rest[a:b].min()) for a, b in spans)
+
+
+def overdue(state: Descent, estimate: FloatArray, eta: float, offsets: IntArray) -> float:
+    """By how much a rest that is added to the estimate makes the step of this size less stable; times eta."""
+    if state.rest is None:
+        return 0.0
+    alone, together = (
+        mixability_gap(np.exp(state.log_q), losses, eta, offsets) for losses in (estimate, estimate + state.rest)
+    )
+    return eta * max(0.0, together - alone)
 
 
 def flat_log_q(step: MirrorStep | FlatStep) -> FloatArray:
@@ -196,11 +212,40 @@ def price_of_pairs(
     The three-point inequality fails by <q - q*, cost + log(q / prior)>: linear in q*, so that one backward pass finds
     the worst (``docs/certificates.md``).
     """
-    log_q, within_reach = flat_log_q(step), np.repeat(confidence_set.flat_reachable[:-1], layers.n_actions)
+    slopes = _slopes(confidence_set, layers, log_prior, flat_log_q(step), cost)
+    excess = largest_excess(confidence_set, layers.split(np.exp(flat_log_q(step))), slopes)
+    return max(excess, 0.0) if excess < np.inf else np.inf  # not a number: nothing is proved
+
+
+def price_of_triples(
+    confidence_set: ConfidenceSet, layers: Layers, log_prior: FloatArray, priors: Sequence[FloatArray],
+    step: MirrorStep, cost: FloatArray,
+) -> float:  # fmt: skip
+    """The same of the entropy of triples, which is linear in q* P*: one backward pass, pair by pair."""
+    q, slopes = layers.split(np.exp(step.flat.log_q)), _slopes(confidence_set, layers, log_prior, step.flat.log_q, cost)
+    value, following = 0.0, np.zeros(1)
+    for h in range(layers.horizon - 1, -1, -1):
+        rows = step.kernels[h]
+        ratios = np.log(np.maximum(rows, SMALLEST) / np.maximum(priors[h], SMALLEST))
+        ahead = np.empty_like(slopes[h])
+        for s, a in np.ndindex(ahead.shape):
+            ahead[s, a] = extreme_rows(confidence_set, h, following + ratios[s, a], maximise=False)[s, a]
+        taken = q[h] > 0.0
+        value += float(q[h][taken] @ (slopes[h] + np.einsum("sat,sat->sa", rows, ratios))[taken])
+        least = (slopes[h] + ahead).min(axis=1)
+        following = np.where(confidence_set.reachable[h] & (least < np.inf), least, 0.0)
+    excess = value - float(following[0])
+    return max(excess, 0.0) if excess < np.inf else np.inf
+
+
+def _slopes(
+    confidence_set: ConfidenceSet, layers: Layers, log_prior: FloatArray, log_q: FloatArray, cost: FloatArray
+) -> list[FloatArray]:
+    """cost + log(q / prior); infinite where an action is unavailable."""
+    within_reach = np.repeat(confidence_set.flat_reachable[:-1], layers.n_actions)
     with np.errstate(invalid="ignore"):
         slopes = np.where(log_prior > -np.inf, cost + np.where(within_reach, log_q, 0.0) - log_prior, np.inf)
-    excess = largest_excess(confidence_set, layers.split(np.exp(log_q)), layers.split(slopes))
-    return max(excess, 0.0) if excess < np.inf else np.inf  # not a number: nothing is proved
+    return layers.split(slopes)
 
 
 def uniform_log_q(layers: Layers) -> FloatArray:
@@ -284,9 +329,13 @@ class MirrorDescent(OccupancyStep, RatedStep):
         hint: FloatArray | None = None,
     ) -> Descent:
         """From q_k to q_{k+1}."""
+        offsets, late = self.problem.layers.pair_offsets, 0.0
         if isinstance(self.eta, Adaptive):
-            gap = mixability_gap(np.exp(state.log_q), estimate, self.rate(state, k), self.problem.layers.pair_offsets)
+            unstable = all_losses(estimate, None, state.rest)
+            gap = mixability_gap(np.exp(state.log_q), unstable, self.rate(state, k), offsets)
             state = self._turned(self.eta, state, gap)
+        else:
+            late = overdue(state, estimate, self.rate(state, k), offsets)
         eta = self.rate(state, k)
         losses = all_losses(estimate, hint, state.rest)
         options: dict[str, Any] = {"log_q": state.log_q, "entropy": self.entropy, "kernels": state.kernels}
@@ -296,14 +345,16 @@ class MirrorDescent(OccupancyStep, RatedStep):
 
         def price(step: MirrorStep, losses: FloatArray) -> float:
             if self.entropy == "triples":
-                return abs(step.gap) + 2.0 * self.problem.horizon * step.residual
+                assert state.kernels is not None
+                layers = self.problem.layers
+                return price_of_triples(confidence_set, layers, state.log_q, state.kernels, step, eta * losses)
             return price_of_pairs(confidence_set, self.problem.layers, state.log_q, step, eta * losses)
 
-        taken = take(solve, losses, eta, state.log_q, price)
+        taken = take(solve, losses, eta, offsets, price)
         step, log_q = taken.step, taken.step.flat.log_q
         policy = policy_of(log_q, self.problem.layers)
         kernels = step.kernels if self.entropy == "triples" else None
-        return Descent(log_q, policy, kernels, step.warm, step, state.scale, *taken[1:])
+        return Descent(log_q, policy, kernels, step.warm, step, state.scale, taken.gap + late, taken.missed, taken.rest)
 
     def _turned(self, adaptive: Adaptive, state: Descent, gap: float) -> Descent:
         """At q_k^rho q_1^(1 - rho), with the next step size."""
@@ -502,18 +553,22 @@ class KnownDescent(OccupancyStep, RatedStep):
         hint: FloatArray | None = None,
     ) -> Descent:
         """From q_k to q_{k+1}."""
+        offsets, late = self.mdp.layers.pair_offsets, 0.0
         if isinstance(self.eta, Adaptive):
-            gap = mixability_gap(np.exp(state.log_q), estimate, self.rate(state, k), self.mdp.layers.pair_offsets)
+            unstable = all_losses(estimate, None, state.rest)
+            gap = mixability_gap(np.exp(state.log_q), unstable, self.rate(state, k), offsets)
             scale, log_q = self.eta.turn(state.scale, gap, state.log_q, self.start().log_q)
             state = state._replace(scale=scale, log_q=log_q)
+        else:
+            late = overdue(state, estimate, self.rate(state, k), offsets)
         losses, eta = all_losses(estimate, hint, state.rest), self.rate(state, k)
 
         def price(step: FlatStep, losses: FloatArray) -> float:
             return price_of_pairs(self.truth, self.mdp.layers, state.log_q, step, eta * losses)
 
-        taken = take(lambda part: self._step(state.log_q, eta * part), losses, eta, state.log_q, price)
+        taken = take(lambda part: self._step(state.log_q, eta * part), losses, eta, offsets, price)
         log_q, policy = taken.step.log_q, available_only(taken.step.policy, self.mdp.layers)
-        return Descent(log_q, policy, None, None, taken.step, state.scale, *taken[1:])
+        return Descent(log_q, policy, None, None, taken.step, state.scale, taken.gap + late, taken.missed, taken.rest)
 
     def tree(self, state: Descent) -> dict[str, Any]:
         """For a checkpoint."""
