@@ -71,7 +71,7 @@ def test_a_step_with_huge_costs_and_tiny_masses_has_a_certified_answer(family, s
         def solve(loss, log_q=log_q):
             return mirror_descent_step(confidence_set, None, loss, 1.0, log_q=log_q)
 
-        taken = steps.take(solve, loss, 1.0, log_q, lambda step, losses: abs(step.gap))
+        taken = steps.take(solve, loss, 1.0, world.layers.pair_offsets, lambda step, losses: abs(step.gap))
         assert taken.gap < 3.0 * largest_cost * len(sizes)
         for table in taken.step.q:
             np.testing.assert_allclose(table.sum(), 1.0, atol=1e-9)

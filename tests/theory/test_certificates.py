@@ -6,12 +6,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.optimize import linprog
 
-from advmdp.confidence import KnownKernels
+from advmdp._compiled import kernel
+from advmdp.confidence import BoxSet, KnownKernels
 from advmdp.layered import LayeredMDP, Layers
-from advmdp.learners.parts.steps import Descent, KnownDescent, price_of_pairs
+from advmdp.learners.parts.steps import Descent, KnownDescent, mixability_gap, price_of_pairs, price_of_triples
 from advmdp.occupancy import occupancy_measure, random_policy
 from advmdp.solvers import MirrorStep, SolverError, mirror_descent_step
+from advmdp.solvers.certificate import certify_rolled
+from advmdp.solvers.layout import make_layout
 from advmdp.solvers.repeated import FlatStep
 from tests.solvers import reference
 from tests.solvers.instances import Instance, ordinary
@@ -166,3 +170,107 @@ def test_the_price_of_a_step_is_what_the_worst_comparator_shows(family):
             following = (slopes + (ahead if h < layers.horizon - 1 else 0.0)).min(axis=1)
             expected += float((wrong.q[h] * slopes).sum())
         assert price == pytest.approx(expected - following[0], abs=1e-6), instance.name
+
+
+def test_steps_by_a_share_of_their_losses_cost_no_more_than_is_counted():
+    """Known kernels, exact steps, and a solver that refuses some, so that shares of losses are left to later steps."""
+    tightest = 0.0
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        mdp = LayeredMDP([rng.dirichlet(np.ones(2), (1, 3)), np.ones((2, 3, 1))])
+        truth, eta = KnownKernels(mdp.kernels), 10.0 ** rng.uniform(-2.0, 0.0)
+        step, offsets = KnownDescent(mdp, truth, lambda k, eta=eta: eta), mdp.layers.pair_offsets
+        refusals = []
+
+        def refusing(log_q, cost, solve=step._step, refusals=refusals):
+            if refusals:
+                refusals.pop()
+                raise SolverError("refused", np.inf, np.inf, {})
+            return solve(log_q, cost)
+
+        state = step.start()
+        step._step = refusing
+        first, counted, stable, losses, played = state.log_q, 0.0, 0.0, np.zeros(mdp.layers.n_pairs), 0.0
+        for k in range(40):
+            refusals[:] = [None] * int(rng.choice([0, 1, 2, 4] if seed % 3 else [4]))
+            cost = rng.random(mdp.layers.n_pairs) * (np.arange(mdp.layers.n_pairs) % 3 > 0)
+            q = np.exp(state.log_q)
+            played, losses = played + float(q @ cost), losses + cost
+            stable += mixability_gap(q, cost, eta, offsets)
+            state = step.advance(state, truth, cost, k)
+            counted += state.gap
+        for actions in np.ndindex(3, 3, 3):
+            policy = [np.eye(3)[[actions[0]]], np.eye(3)[list(actions[1:])]]
+            other = np.concatenate(occupancy_measure(mdp.kernels, policy), axis=None)
+            distance = divergence([other], [first])
+            regret = played - float(other @ losses)
+            assert regret <= distance / eta + stable + counted / eta + 1e-9
+            tightest = max(tightest, regret / (distance / eta + stable))
+    assert tightest > 1.0  # without what is counted it would not have been a bound
+
+
+def test_the_price_of_a_step_over_triples_is_what_the_worst_comparator_shows():
+    """As above, by linear programmes for the rows; and over known kernels by the step over pairs."""
+    for family, seed in (("box", 1), ("box", 3), ("box", 7), ("known", 3)):
+        instance = ordinary(family, seed)
+        confidence_set, size = instance.confidence_set, instance.step_size
+        options = {"log_q": instance.log_q, "entropy": "triples", "kernels": instance.kernels}
+        wrong = mirror_descent_step(confidence_set, None, instance.loss, 1.01 * size, **options)
+        layers = Layers(confidence_set.layer_sizes, confidence_set.n_actions)
+        costs, log_prior = (np.concatenate(tables, axis=None) for tables in (instance.loss, instance.log_q))
+        price = price_of_triples(confidence_set, layers, log_prior, instance.kernels, wrong, size * costs)
+        value, following = 0.0, np.zeros(1)
+        for h in range(layers.horizon - 1, -1, -1):
+            slopes = size * instance.loss[h] + wrong.log_q[h] - instance.log_q[h]
+            ratios = np.log(np.maximum(wrong.kernels[h], 1e-300) / np.maximum(instance.kernels[h], 1e-300))
+            value += float((wrong.q[h] * (slopes + (wrong.kernels[h] * ratios).sum(axis=2))).sum())
+            least = np.empty_like(slopes)
+            for s, a in np.ndindex(least.shape):
+                if family == "known" or h == layers.horizon - 1:
+                    least[s, a] = wrong.kernels[h][s, a] @ (following + ratios[s, a])
+                else:
+                    bounds = list(zip(confidence_set.lower[h][s, a], confidence_set.upper[h][s, a], strict=True))
+                    least[s, a] = linprog(
+                        following + ratios[s, a], A_eq=np.ones((1, len(bounds))), b_eq=[1.0], bounds=bounds
+                    ).fun
+            following = (slopes + least).min(axis=1)
+        assert price == pytest.approx(value - following[0], abs=1e-9), instance.name
+        assert price > 0.0
+        if family == "known":
+            raised = size * costs + np.concatenate(
+                [
+                    (rows * np.log(rows / other)).sum(axis=2).ravel()
+                    for rows, other in zip(wrong.kernels, instance.kernels, strict=True)
+                ]
+            )
+            assert price == pytest.approx(price_of_pairs(confidence_set, layers, log_prior, wrong, raised), abs=1e-9)
+
+
+def test_an_empty_row_that_nothing_leads_to_does_not_spoil_the_price():
+    low = [np.array([[[0.2, 0.3, 0.0]]]), np.array([[[0.1, 0.1]], [[0.1, 0.1]], [[0.6, 0.6]]]), np.ones((2, 1, 1))]
+    high = [np.array([[[0.7, 0.8, 0.0]]]), np.array([[[0.9, 0.9]], [[0.9, 0.9]], [[0.7, 0.7]]]), np.ones((2, 1, 1))]
+    confidence_set, layers, cost = BoxSet(low, high), Layers((1, 3, 2, 1), 1), np.arange(6.0) / 6.0
+    log_q = np.concatenate([np.full(n, -np.log(n)) for n in (1, 3, 2)])
+    step = mirror_descent_step(confidence_set, None, cost, 1.0, log_q=log_q)
+    assert price_of_pairs(confidence_set, layers, log_q, step, cost) <= 1e-6
+
+
+@kernel
+def rolled_gap(layout, log_prior, cost, prices, bound, kernels, rounding, work, log_q, q, mass, blur):
+    return certify_rolled(layout, log_prior, cost, prices, bound, False, kernels, rounding, work, log_q, q, mass, blur)[
+        1
+    ]
+
+
+def test_dual_mass_where_the_kernels_do_not_lead_is_part_of_the_gap():
+    layout, _ = make_layout((1, 2, 1), 1, [0, 0], [0, 0])
+    log_prior, cost, log_q = np.log([1.0, 0.5, 0.5]), np.array([0.0, 0.0, 1.0]), np.log([1.0, 0.7, 0.3])
+    prices = np.array([np.log(2.0), np.log(2.0), np.log(0.6) + 1.0, 0.0])  # the dual has mass 1 and 0.3 in the layer
+    bound, q = np.array([prices[1], 0.0, 0.0]), np.zeros(3)
+    work = [np.zeros(2), np.zeros((4, 2)), log_q, q, np.zeros(4), np.zeros(4)]
+    gap = rolled_gap(layout, log_prior, cost, prices, bound, np.array([1.0, 0.0]), *work)
+    prior = np.exp(log_prior)
+    primal = sum(x * (np.log(x / p) + c) - x + p if x > 0.0 else p for x, p, c in zip(q, prior, cost, strict=True))
+    dual = prices[0] + prior.sum() - (prior * np.exp(prices[:3] - cost - bound)).sum()
+    assert gap == pytest.approx(primal - dual)
+    assert gap > 0.2
