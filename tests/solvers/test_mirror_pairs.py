@@ -280,6 +280,26 @@ def test_a_missed_tolerance_is_an_error_that_can_be_saved(tmp_path):
         np.testing.assert_array_equal(stored["centres_0"], instance.confidence_set.centres[0])
 
 
+@pytest.mark.parametrize("entropy", ["pairs", "triples", "conditional"])
+def test_a_saved_step_can_be_made_again_from_its_file(entropy, tmp_path):
+    instance = ordinary("box", 1)
+    problem = (instance.confidence_set, None, instance.loss, instance.step_size)
+    options = {"log_q": instance.log_q, "entropy": entropy, "kernels": instance.kernels}
+    with pytest.raises(SolverError) as failure:
+        mirror_descent_step(*problem, tolerance=-1.0, **options)
+    failure.value.save(tmp_path / "step.npz")
+    with np.load(tmp_path / "step.npz") as saved:
+        layers = range(len(saved["layer_sizes"]) - 1)
+        again = BoxSet(*([saved[f"{name}_{h}"] for h in layers] for name in ("lower", "upper")))
+        kernels = [saved[f"previous_kernels_{h}"] for h in layers] if entropy == "triples" else None
+        step = mirror_descent_step(
+            again, None, saved["loss"], float(saved["step_size"]),
+            log_q=saved["log_q"], entropy=str(saved["entropy"]), kernels=kernels,
+        )  # fmt: skip
+    expected = mirror_descent_step(*problem, **options)
+    np.testing.assert_array_equal(step.flat.log_q, expected.flat.log_q)
+
+
 @pytest.mark.parametrize("family", ["ellipsoid", "box"])
 def test_a_warm_start_from_another_set_gives_the_same_answer(family):
     """Sets change from episode to episode; what a warm start carries may lie outside the new one."""

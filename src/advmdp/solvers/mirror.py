@@ -147,7 +147,10 @@ def mirror_descent_step(
         publish(problem, answer), problem.full_sizes, problem.n_actions, answer.value + problem.offset,
         answer.gap, answer.residual, answer.iterations, answer.status, answer.warm,
     )  # fmt: skip
-    reproduced = partial(reproducer, confidence_set, problem.log_prior, problem.cost, step_size)
+
+    def reproduced() -> dict[str, Any]:
+        return reproducer(confidence_set, *flat_step(confidence_set, q, log_q, loss), step_size, entropy, kernels)
+
     return required("mirror step", step, tolerance, reproduced)
 
 
@@ -178,7 +181,7 @@ def _conditional(
         FlatTables(*found[:3]), confidence_set.layer_sizes, confidence_set.n_actions, *found[3:], 1, "conditional", {},
         step.kernels,
     )  # fmt: skip
-    reproduced = partial(reproducer, confidence_set, log_policy.ravel(), cost, step_size)
+    reproduced = partial(reproducer, confidence_set, log_q, loss, step_size, "conditional")
     return required("conditional mirror step", taken, tolerance, reproduced)
 
 

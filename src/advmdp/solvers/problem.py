@@ -198,15 +198,20 @@ def require_rows(confidence_set: ConfidenceSet, empty: bool) -> None:
         )
 
 
-def reproducer(confidence_set: ConfidenceSet, log_prior: Floats, cost: Floats, step_size: float) -> dict[str, Any]:
+def reproducer(
+    confidence_set: ConfidenceSet, log_q: Floats, loss: Floats, step_size: float, entropy: str,
+    kernels: Sequence[ArrayLike] | None = None,
+) -> dict[str, Any]:  # fmt: skip
     """The tables of the set and of the step, by name and layer, for a file that needs no pickle."""
     saved: dict[str, Any] = {
         "set": type(confidence_set).__name__,
-        "log_prior": log_prior,
-        "cost": cost,
+        "log_q": log_q,
+        "loss": loss,
         "step_size": step_size,
+        "entropy": entropy,
         "n_actions": confidence_set.n_actions,
         "layer_sizes": np.array(confidence_set.layer_sizes),
+        **{f"previous_kernels_{h}": table for h, table in enumerate(kernels or ())},
     }
     for name, value in vars(confidence_set).items():
         if name in ("features", "centres", "grams", "lower", "upper", "kernels", "radii", "reachable"):
