@@ -98,7 +98,7 @@ def test_a_failed_step_leaves_a_file_that_reproduces_it(monkeypatch, tmp_path):
     with np.load(tmp_path / "step.npz", allow_pickle=False) as saved:
         assert saved["step_size"] > 0.0
         np.testing.assert_array_equal(saved["features_0"], WORLD.features[0])
-        assert saved["cost"].shape == (WORLD.layers.n_pairs,)
+        assert saved["loss"].shape == (WORLD.layers.n_pairs,)
 
 
 def test_skipping_keeps_count_of_episodes_and_is_saved(tmp_path):
