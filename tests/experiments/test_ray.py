@@ -37,7 +37,6 @@ def cluster(monkeypatch):
         cluster.shutdown()
 
 
-@pytest.mark.slow
 def test_a_sweep_survives_the_loss_of_a_node_and_equals_the_local_one(tmp_path, plugin, cluster, monkeypatch):
     nodes, second = cluster
 

@@ -38,14 +38,7 @@ class EntropicRows(NamedTuple):
 
 @body_of(respond, EntropicRows)
 def respond_entropic(
-    rows: EntropicRows,
-    layout: Layout,
-    h: int,
-    V: Floats,
-    change: Floats,
-    kernels: Floats,
-    ahead: Floats,
-    extra: Floats,
+    rows: EntropicRows, layout: Layout, h: int, V: Floats, change: Floats, kernels: Floats, ahead: Floats, extra: Floats
 ) -> bool:
     """The minimising rows of layer h; what the minima have beyond P.V is the divergence."""
     n = layout.states[h]

@@ -111,14 +111,7 @@ class FixedRows(NamedTuple):
 
 @body_of(respond, FixedRows)
 def respond_fixed(
-    rows: FixedRows,
-    layout: Layout,
-    h: int,
-    V: Floats,
-    change: Floats,
-    kernels: Floats,
-    ahead: Floats,
-    extra: Floats,
+    rows: FixedRows, layout: Layout, h: int, V: Floats, change: Floats, kernels: Floats, ahead: Floats, extra: Floats
 ) -> bool:
     """P.V; the kernels are put where they belong when a layer is first asked for."""
     n = layout.states[h]

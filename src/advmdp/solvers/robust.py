@@ -286,14 +286,7 @@ def start_path(block: Block, prices: Floats, tau: float) -> bool:
 
 @body_of(respond, SmoothedRows)
 def respond_smoothed(
-    rows: SmoothedRows,
-    layout: Layout,
-    h: int,
-    V: Floats,
-    change: Floats,
-    kernels: Floats,
-    ahead: Floats,
-    extra: Floats,
+    rows: SmoothedRows, layout: Layout, h: int, V: Floats, change: Floats, kernels: Floats, ahead: Floats, extra: Floats
 ) -> bool:
     """Solve the row problems of a layer for tau, each from where it is, if it can, else from its centre."""
     m = layout.nexts[h]

@@ -32,10 +32,11 @@ from advmdp.confidence import ConfidenceSet, KnownKernels
 from advmdp.layered import FloatArray, IntArray, LayeredMDP, Layers, LinearMixtureModel, TabularModel, logarithm
 from advmdp.learners.options import Entropy
 from advmdp.occupancy import check_policy, condition, occupancy_measure
+from advmdp.rows.hull import layer_extremes
 from advmdp.solvers import MirrorStep, mirror_descent_step
 from advmdp.solvers.conditional import ConditionalStep, certified_occupancy, conditional_step
 from advmdp.solvers.mirror import restored_warm
-from advmdp.solvers.occupancy_bounds import extreme_rows, largest_excess
+from advmdp.solvers.occupancy_bounds import largest_excess
 from advmdp.solvers.repeated import FlatStep, RepeatedStep
 from advmdp.solvers.step import SolverError
 
@@ -82,6 +83,21 @@ class RatedStep:
     def rate(self, state: Any, k: int) -> float:
         """eta of episode k."""
         return self.eta.span / state.scale if isinstance(self.eta, Adaptive) else self.eta(k)
+
+    def instability(self, state: Any, estimate: FloatArray, k: int, offsets: IntArray) -> tuple[float, float]:
+        """What episode k can lose by the size of its step.
+
+        Of a step that adapts, all of it, a rest from the step before included, for Delta to grow by; of another, what
+        such a rest adds to it, times eta, for the certificate.
+        """
+        adapts = isinstance(self.eta, Adaptive)
+        if not adapts and state.rest is None:
+            return 0.0, 0.0
+        eta, q = self.rate(state, k), np.exp(state.log_q)
+        whole = mixability_gap(q, all_losses(estimate, None, state.rest), eta, offsets)
+        if adapts:
+            return whole, 0.0
+        return 0.0, eta * max(0.0, whole - mixability_gap(q, estimate, eta, offsets))
 
 
 def first_scale(rate: Rate) -> float:
@@ -189,16 +205,6 @@ def never_used(q: FloatArray, rest: FloatArray, offsets: IntArray) -> float:
     return sum(float(q[a:b] @ rest[a:b] - rest[a:b].min()) for a, b in spans)
 
 
-def overdue(state: Descent, estimate: FloatArray, eta: float, offsets: IntArray) -> float:
-    """By how much a rest that is added to the estimate makes the step of this size less stable; times eta."""
-    if state.rest is None:
-        return 0.0
-    alone, together = (
-        mixability_gap(np.exp(state.log_q), losses, eta, offsets) for losses in (estimate, estimate + state.rest)
-    )
-    return eta * max(0.0, together - alone)
-
-
 def flat_log_q(step: MirrorStep | FlatStep) -> FloatArray:
     """Of either kind of step."""
     return step.flat.log_q if isinstance(step, MirrorStep) else step.log_q
@@ -223,13 +229,16 @@ def price_of_triples(
 ) -> float:  # fmt: skip
     """The same of the entropy of triples, which is linear in q* P*: one backward pass, pair by pair."""
     q, slopes = layers.split(np.exp(step.flat.log_q)), _slopes(confidence_set, layers, log_prior, step.flat.log_q, cost)
-    value, following = 0.0, np.zeros(1)
+    value, following, data = 0.0, np.zeros(1), confidence_set.compiled_rows()
     for h in range(layers.horizon - 1, -1, -1):
         rows = step.kernels[h]
         ratios = np.log(np.maximum(rows, SMALLEST) / np.maximum(priors[h], SMALLEST))
-        ahead = np.empty_like(slopes[h])
-        for s, a in np.ndindex(ahead.shape):
-            ahead[s, a] = extreme_rows(confidence_set, h, following + ratios[s, a], maximise=False)[s, a]
+        ahead = ratios[:, :, 0].copy()  # right where the terminal state is next
+        if h < layers.horizon - 1:
+            here, means = confidence_set.layer(h), np.empty(ahead.shape)
+            for s, a in np.ndindex(means.shape):
+                layer_extremes(data, here, np.array([s]), -(following + ratios[s, a]), means.ravel())
+                ahead[s, a] = -means[s, a]
         taken = q[h] > 0.0
         value += float(q[h][taken] @ (slopes[h] + np.einsum("sat,sat->sa", rows, ratios))[taken])
         least = (slopes[h] + ahead).min(axis=1)
@@ -329,13 +338,10 @@ class MirrorDescent(OccupancyStep, RatedStep):
         hint: FloatArray | None = None,
     ) -> Descent:
         """From q_k to q_{k+1}."""
-        offsets, late = self.problem.layers.pair_offsets, 0.0
+        offsets = self.problem.layers.pair_offsets
+        gap, late = self.instability(state, estimate, k, offsets)
         if isinstance(self.eta, Adaptive):
-            unstable = all_losses(estimate, None, state.rest)
-            gap = mixability_gap(np.exp(state.log_q), unstable, self.rate(state, k), offsets)
             state = self._turned(self.eta, state, gap)
-        else:
-            late = overdue(state, estimate, self.rate(state, k), offsets)
         eta = self.rate(state, k)
         losses = all_losses(estimate, hint, state.rest)
         options: dict[str, Any] = {"log_q": state.log_q, "entropy": self.entropy, "kernels": state.kernels}
@@ -553,14 +559,11 @@ class KnownDescent(OccupancyStep, RatedStep):
         hint: FloatArray | None = None,
     ) -> Descent:
         """From q_k to q_{k+1}."""
-        offsets, late = self.mdp.layers.pair_offsets, 0.0
+        offsets = self.mdp.layers.pair_offsets
+        gap, late = self.instability(state, estimate, k, offsets)
         if isinstance(self.eta, Adaptive):
-            unstable = all_losses(estimate, None, state.rest)
-            gap = mixability_gap(np.exp(state.log_q), unstable, self.rate(state, k), offsets)
             scale, log_q = self.eta.turn(state.scale, gap, state.log_q, self.start().log_q)
             state = state._replace(scale=scale, log_q=log_q)
-        else:
-            late = overdue(state, estimate, self.rate(state, k), offsets)
         losses, eta = all_losses(estimate, hint, state.rest), self.rate(state, k)
 
         def price(step: FlatStep, losses: FloatArray) -> float:
