@@ -12,7 +12,7 @@ from functools import wraps
 from typing import Any, TypeVar, cast
 
 import numpy as np
-from numba.core import config
+from numba import config
 
 _CONFIG: Any = config
 INTERPRETED = bool(_CONFIG.DISABLE_JIT)

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Annotated, Any, NamedTuple, TypeVar, get_type_hints
 
 import numpy as np
-from numba.core import types
+from numba import types
 from numba.extending import intrinsic
 from numba.np import arrayobj
 
@@ -187,6 +187,8 @@ def _layer(context: Any, layout: Any, h: Any, records: Any) -> Any:
             value = builder.extract_value(arguments[2], place)
             kind = kinds[record][field]
             if kind is None:
+                if context.enable_nrt:  # a caller that counts references gives back the one that it is handed
+                    context.nrt.incref(builder, records[record][field], value)
                 return value
             shape = [number(name) for name in EXTENTS[kind]]
             buffer, view = records[record][field], views[record][field]
