@@ -7,8 +7,7 @@ import pytest
 
 from advmdp import LayeredMDP, make_world
 from advmdp.confidence import KnownKernels
-from advmdp.solvers import repeated
-from advmdp.solvers.repeated import RepeatedStep
+from advmdp.solvers.known import RepeatedStep
 from tests.strategies import random_kernels
 
 WORLDS = {
@@ -42,22 +41,6 @@ def test_a_sequence_of_steps_equals_the_general_solver(world, scale):
         assert 0.0 <= ours.gap <= 1e-10
         assert ours.residual <= 1e-6
         log_q = ours.log_q
-
-
-@pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS.keys())
-def test_dense_blocks_and_sparse_entries_solve_the_same_systems(world, monkeypatch):
-    by_entries, log_q = start(world)
-    monkeypatch.setattr(repeated, "MOST_PRODUCTS", -1)
-    in_blocks, _ = start(world)
-    rng = np.random.default_rng(3)
-    for _ in range(10):
-        cost = 0.3 * rng.random(log_q.size)
-        one, other = by_entries(log_q, cost), in_blocks(log_q, cost)
-        assert one.status == other.status == "repeated"
-        assert one.iterations == other.iterations
-        reached = np.isfinite(one.log_q)
-        np.testing.assert_allclose(one.log_q[reached], other.log_q[reached], atol=1e-11)
-        log_q = one.log_q
 
 
 def test_small_steps_take_the_short_way():
