@@ -70,7 +70,7 @@ class _Problem(NamedTuple):
     at: Indices
     to: Indices
     probability: Floats
-    mass: Floats  # that some policy brings to each state: zero where none does
+    mass: Floats  # of each state: positive where some policy leads; of TsallisStep that of the uniform policy
     sizes: Integers  # of the decision layers, and where their states and the blocks of `tridiagonal` lie
     state_at: Integers
     diag_at: Integers
@@ -89,7 +89,7 @@ class _Memory(NamedTuple):
 
 
 class _PreparedStep:
-    """What depends on the rows alone, made once, with the memory of the solver."""
+    """All that depends on the rows alone, made once, with the memory of the solver."""
 
     def __init__(self, kernels: Sequence[Any], layers: Layers, mass: Floats, roots: bool) -> None:
         n, n_actions = layers.size_array[:-1], layers.n_actions
@@ -115,7 +115,7 @@ class _PreparedStep:
         self._parts = tuple(self._problem), tuple(np.zeros(int(length)) for length in lengths)
 
     def _from(self, V: Floats, log_prior: Floats, cost: Floats, status: str) -> FlatStep:
-        log_q, policy = np.empty(self._layers.n_pairs), self._uniform.copy()
+        log_q, policy = np.empty_like(self._uniform), self._uniform.copy()
         value, gap, residual, iterations = minimise(*self._parts, log_prior, cost, V, log_q, policy)
         return FlatStep(log_q, policy, value, gap, residual, iterations, status)
 
@@ -233,7 +233,7 @@ def minimise(
 
 @inner_kernel
 def begin(problem: _Problem, cost: Floats, V: Floats) -> None:
-    """Prices for which the best pair of each state has the mass of the uniform policy: there r > 0."""
+    """Prices with r > 0: the best pair of each state has all the mass that the uniform policy brings there."""
     for s in range(V.size - 1, -1, -1):
         V[s] = 0.0
         if problem.mass[s] > 0.0:
@@ -253,9 +253,7 @@ def reduced_cost(problem: _Problem, cost: Floats, V: Floats, s: int, b: int) -> 
 
 
 @inner_kernel
-def evaluate(
-    problem: _Problem, memory: _Memory, log_prior: Floats, cost: Floats, V: Floats
-) -> tuple[float, float]:  # fmt: skip
+def evaluate(problem: _Problem, memory: _Memory, log_prior: Floats, cost: Floats, V: Floats) -> tuple[float, float]:
     """r, q, inflow and outflow at V; (D(V), largest relative imbalance of a state).
 
     The latter is infinite where some q is not defined, or too small.
@@ -334,12 +332,13 @@ def certify(
     reached[0] = 1.0
     value, gap, residual = 0.0, 0.0, 0.0
     for s in range(reached.size):
+        first, end = s * problem.n_actions, (s + 1) * problem.n_actions
+        if not problem.mass[s] > 0.0:
+            fill(log_q[first:end], -np.inf)
+            continue
         away = np.log(reached[s] / outflow[s])
         duals = 0.0
-        for b in range(s * problem.n_actions, (s + 1) * problem.n_actions):
-            if not problem.mass[s] > 0.0:
-                log_q[b] = -np.inf
-                continue
+        for b in range(first, end):
             policy[b] = mass[b] / outflow[s]
             q = reached[s] * policy[b]
             if problem.roots:
@@ -351,7 +350,6 @@ def certify(
                 value += q * cost[b] - 2.0 * np.sqrt(q) if problem.roots else q * (cost[b] - r[b] + away)
             for e in range(problem.at[b], problem.at[b + 1]):
                 reached[problem.to[e]] += q * problem.probability[e]
-        if problem.mass[s] > 0.0:
-            gap += duals * np.expm1(0.5 * away) ** 2 if problem.roots else reached[s] * (np.expm1(-away) + away)
-            residual = max(residual, abs(away))
+        gap += duals * np.expm1(0.5 * away) ** 2 if problem.roots else reached[s] * (np.expm1(-away) + away)
+        residual = max(residual, abs(away))
     return value, gap, residual
