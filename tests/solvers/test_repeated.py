@@ -62,3 +62,23 @@ def test_masses_beyond_floating_point_are_left_to_the_general_solver():
         log_q = answer.log_q
     assert log_q.min() < -1000.0
     assert answer.gap <= 1e-8
+
+
+def test_states_of_denormal_mass_are_left_to_the_general_solver():
+    """exp(-744.3) and exp(-744.6) are the same number, so that flow which seems to hold proves nothing about log q."""
+    step = RepeatedStep(KnownKernels([np.eye(2)[None], np.ones((2, 2, 1))]))
+    log_q = np.array([0.0, -744.3, -0.1, np.log1p(-np.exp(-0.1)), -744.3, -900.0])
+    cost = np.array([0.0, 0.0, 0.0, 0.0, 0.3, 0.3])
+    answer = step(log_q, cost)
+    np.testing.assert_allclose(answer.log_q - log_q, [0.0, -0.15, 0.0, 0.0, -0.15, -0.15], atol=1e-7)
+
+
+def test_rows_that_sum_to_one_up_to_rounding_lose_no_mass():
+    rows = np.array([[0.3, 0.7 + 5e-10], [0.5, 0.5 - 5e-10]])
+    world = [rows[None], np.array([rows, rows]), np.ones((2, 2, 1))]
+    step = RepeatedStep(KnownKernels(world))
+    log_q = step.cold(np.log([0.5] * 2 + [0.25] * 8), np.zeros(10)).log_q
+    answer = step(log_q, np.arange(10.0) / 10)
+    assert answer.status == "repeated"
+    masses = [np.exp(part).sum() for part in np.split(answer.log_q, [2, 6])]
+    np.testing.assert_allclose(masses, 1.0, rtol=0, atol=1e-14)
