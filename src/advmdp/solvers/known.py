@@ -200,9 +200,7 @@ def minimise(
         begin(problem, cost, V)
         dual, imbalance = evaluate(problem, memory, log_prior, cost, V)
     enough = BALANCE / sizes.size
-    factored_at = np.inf
-    length = 1.0
-    iteration = 0
+    factored_at, length, iteration = np.inf, 1.0, 0
     while enough < imbalance < np.inf and length > SHORTEST and iteration < ITERATIONS:
         iteration += 1
         # A step with an old factorisation multiplies the imbalance by about what it was then.
@@ -294,8 +292,7 @@ def assemble(problem: _Problem, memory: _Memory) -> None:
 
     Unscaled: Cholesky's factorisation does not care, as long as no mass underflows.
     """
-    diag, off, n_actions = memory.diag, memory.off, problem.n_actions
-    r, q = memory.r, memory.q
+    diag, off, r, q = memory.diag, memory.off, memory.r, memory.q
     fill(diag, 0.0)
     fill(off, 0.0)
     for h in range(problem.sizes.size):
@@ -308,10 +305,8 @@ def assemble(problem: _Problem, memory: _Memory) -> None:
                 diag[corner] += 1.0
                 continue
             coupling = problem.off_at[h] + s * m
-            for b in range((here + s) * n_actions, (here + s + 1) * n_actions):
+            for b in range((here + s) * problem.n_actions, (here + s + 1) * problem.n_actions):
                 weight = 2.0 * q[b] / r[b] if problem.roots else q[b]
-                if not weight > 0.0:
-                    continue
                 diag[corner] += weight
                 for e in range(problem.at[b], problem.at[b + 1]):
                     t = problem.to[e] - there
