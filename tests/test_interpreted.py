@@ -31,13 +31,12 @@ from advmdp.solvers import (
     lower_occupancy,
     mirror,
     mirror_descent_step,
-    repeated,
     upper_occupancy,
 )
 from advmdp.solvers.interior_point import Step, certify
+from advmdp.solvers.known import RepeatedStep, TsallisStep
 from advmdp.solvers.occupancy_bounds import occupancy_intervals
 from advmdp.solvers.step import SPACES
-from advmdp.solvers.tsallis import TsallisStep
 from tests.solvers.instances import harsh, on_supports, ordinary
 
 # Small instances, with every entropy that is possible; (family, seed, entropy).
@@ -113,15 +112,9 @@ def answers() -> Iterator[tuple[str, np.ndarray]]:
     uniform = np.concatenate([np.full(n * world.n_actions, -np.log(n)) for n in world.layer_sizes[:-1]])
     costs = [np.arange(n * world.n_actions).reshape(n, -1) / n for n in world.layer_sizes[:-1]]
     yield "best policy", np.array([occupancy.best_policy(world.kernels, costs)[1]])
-    most = repeated.MOST_PRODUCTS
-    try:
-        for repeated.MOST_PRODUCTS in (most, 0):
-            step_again = repeated.RepeatedStep(KnownKernels(world.kernels))
-            start = step_again.cold(uniform, np.zeros_like(uniform))
-            found = step_again(start.log_q, np.arange(len(uniform)) / len(uniform))
-            yield f"repeated, at most {repeated.MOST_PRODUCTS} products", found.log_q
-    finally:
-        repeated.MOST_PRODUCTS = most
+    again = RepeatedStep(KnownKernels(world.kernels))
+    start = again.cold(uniform, np.zeros_like(uniform))
+    yield "repeated", again(start.log_q, np.arange(len(uniform)) / len(uniform)).log_q
     yield "tsallis", TsallisStep(world.kernels, world.layers)(np.arange(len(uniform)) / 3.0)[0].log_q
     states, actions = np.array([0, 0]), np.array([0, 1])
     empty = OneNextState.empty(world.horizon, world.dim)

@@ -7,7 +7,7 @@ import pytest
 
 from advmdp.confidence import KnownKernels
 from advmdp.solvers import mirror_descent_step
-from advmdp.solvers.repeated import RepeatedStep
+from advmdp.solvers.known import RepeatedStep
 from tests.solvers import reference
 from tests.solvers.checks import flow_error
 from tests.solvers.instances import FAMILIES, ordinary

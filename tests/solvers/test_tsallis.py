@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from advmdp import LayeredMDP, SolverError, make_world
-from advmdp.solvers.tsallis import TsallisStep
+from advmdp.solvers.known import TsallisStep
 from tests.strategies import random_kernels
 
 
@@ -144,7 +144,7 @@ def test_where_nothing_leads_there_is_no_mass_and_masked_actions_have_none():
 
 def test_a_step_without_a_certificate_is_an_error_with_a_reproducer(tmp_path):
     world = LayeredMDP([np.ones((1, 2, 1))])
-    with pytest.raises(SolverError, match="gap nan, should be at most") as caught:
+    with pytest.raises(SolverError, match="gap inf, should be at most") as caught:
         TsallisStep(world.kernels, world.layers)(np.array([np.nan, 1.0]))
     caught.value.save(tmp_path / "step.npz")
     assert np.load(tmp_path / "step.npz")["cost"].shape == (2,)

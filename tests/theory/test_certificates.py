@@ -15,8 +15,8 @@ from advmdp.learners.parts.steps import Descent, KnownDescent, mixability_gap, p
 from advmdp.occupancy import occupancy_measure, random_policy
 from advmdp.solvers import MirrorStep, SolverError, mirror_descent_step
 from advmdp.solvers.certificate import certify_rolled
+from advmdp.solvers.known import FlatStep
 from advmdp.solvers.layout import make_layout
-from advmdp.solvers.repeated import FlatStep
 from tests.solvers import reference
 from tests.solvers.instances import Instance, ordinary
 

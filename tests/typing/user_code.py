@@ -14,7 +14,7 @@ from advmdp.episodes import CheckedEpisode
 from advmdp.experiments import Comparison, compare
 from advmdp.solvers import MirrorStep
 from advmdp.solvers.conditional import ConditionalStep
-from advmdp.solvers.repeated import FlatStep
+from advmdp.solvers.known import FlatStep
 
 Floats = NDArray[np.float64]
 

@@ -38,7 +38,7 @@ from advmdp.registry import learners
 from advmdp.seeding import IndexedGenerator, Stream, generator
 from advmdp.solvers import MirrorStep
 from advmdp.solvers.conditional import ConditionalStep
-from advmdp.solvers.repeated import FlatStep
+from advmdp.solvers.known import FlatStep
 
 #: Arguments of every learner, beside the options of its own.
 COMMON = ("start", "watch", "seed")

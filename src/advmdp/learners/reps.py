@@ -21,7 +21,7 @@ from advmdp.learners.parts.predictors import Forecast, Ridge, with_losses
 from advmdp.learners.parts.steps import OccupancyStep
 from advmdp.solvers import MirrorStep
 from advmdp.solvers.conditional import ConditionalStep
-from advmdp.solvers.repeated import FlatStep
+from advmdp.solvers.known import FlatStep
 
 
 class Estimator(Protocol):

@@ -70,7 +70,7 @@ def add_gram(target: Floats, rows: Floats, depth: int, sign: float) -> None:
 
 @inner_kernel
 def factor_upper(matrix: Floats) -> int:
-    """``matrix = U' U`` in place (upper triangle); the number of pivots that had to be replaced.
+    """``matrix = U' U`` in place (upper triangle, the diagonal inverted); the number of pivots that had to be replaced.
 
     A pivot that rounding has made non-positive belongs to a price that the system does not determine; a
     huge pivot in its place leaves that price where it is.
@@ -83,9 +83,8 @@ def factor_upper(matrix: Floats) -> int:
         if not pivot > 1e-290:
             pivot = 1e200
             replaced += 1
-        root = np.sqrt(pivot)
-        row[j] = root
-        inverse = 1.0 / root
+        inverse = 1.0 / np.sqrt(pivot)
+        row[j] = inverse
         for u in range(j + 1, n):
             row[u] *= inverse
         for i in range(j + 1, n):
@@ -101,7 +100,7 @@ def solve_lower(upper: Floats, x: Floats) -> None:
     """x := U'^-1 x."""
     n = upper.shape[0]
     for j in range(n):
-        x[j] /= upper[j, j]
+        x[j] *= upper[j, j]
         value = x[j]
         for u in range(j + 1, n):
             x[u] -= upper[j, u] * value
@@ -115,7 +114,7 @@ def solve_upper(upper: Floats, x: Floats) -> None:
         total = x[j]
         for u in range(j + 1, n):
             total -= upper[j, u] * x[u]
-        x[j] = total / upper[j, j]
+        x[j] = total * upper[j, j]
 
 
 @inner_kernel
@@ -135,9 +134,8 @@ def factor(sizes: Integers, diag: Floats, diag_at: Integers, off: Floats, off_at
             coupling = view2(off, off_at[h], n, m)
             for j in range(n):
                 row = coupling[j]
-                inverse = 1.0 / upper[j, j]
                 for u in range(m):
-                    row[u] *= inverse
+                    row[u] *= upper[j, j]
                 for i in range(j + 1, n):
                     x = upper[j, i]
                     below = coupling[i]

@@ -14,8 +14,7 @@ from advmdp.confidence import ConfidenceSet
 from advmdp.layered import FloatArray, LayeredMDP, TabularModel
 from advmdp.learners.parts.steps import SMALLEST, START_SHARE, OccupancyStep, mean_kernels
 from advmdp.occupancy import occupancy_measure
-from advmdp.solvers.repeated import FlatStep
-from advmdp.solvers.tsallis import TsallisStep
+from advmdp.solvers.known import FlatStep, TsallisStep
 
 
 class Leading(NamedTuple):

@@ -35,9 +35,9 @@ from advmdp.occupancy import check_policy, condition, occupancy_measure
 from advmdp.rows.hull import layer_extremes
 from advmdp.solvers import MirrorStep, mirror_descent_step
 from advmdp.solvers.conditional import ConditionalStep, certified_occupancy, conditional_step
+from advmdp.solvers.known import FlatStep, RepeatedStep
 from advmdp.solvers.mirror import restored_warm
 from advmdp.solvers.occupancy_bounds import largest_excess
-from advmdp.solvers.repeated import FlatStep, RepeatedStep
 from advmdp.solvers.step import SolverError
 
 #: Where a step can cost more than this, shorter ones are tried; if it is taken all the same, a warning is logged.
