@@ -7,8 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
-from advmdp.confidence import BoxSet, EllipsoidSet, KnownKernels
+from advmdp.confidence import BoxSet, EllipsoidSet, KnownKernels, L1Set
 from advmdp.errors import InvalidMDPError, InvalidSpecError
 from advmdp.solvers import SolverError, mirror_descent_step
 from tests.solvers.instances import harsh, ordinary
@@ -346,3 +347,14 @@ def test_a_step_on_which_the_predictor_stalls_is_solved():
     step = mirror_descent_step(confidence_set, None, cost, 1.0, log_q=log_q)
     assert step.gap <= 1e-8
     assert step.value == pytest.approx(0.00858945, abs=2e-8)  # Clarabel's, at its tightest
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("make", [KnownKernels, lambda rows: L1Set(rows, [np.full((1, 2), 0.1), np.zeros((3, 2))])])
+def test_rows_that_sum_to_one_as_far_as_sets_ask_can_be_stepped_over(make, sparse):
+    rng = np.random.default_rng(0)
+    rows = [rng.dirichlet(np.ones(3), (1, 2)) * (1.0 + 5e-9), np.ones((3, 2, 1))]
+    confidence_set = make([csr_array(table.reshape(-1, table.shape[2])) for table in rows] if sparse else rows)
+    step = mirror_descent_step(confidence_set, None, [rng.random((1, 2)), rng.random((3, 2))], 1.0, log_q=np.zeros(8))
+    assert step.gap < 1e-8
+    np.testing.assert_allclose(step.kernels[0].sum(axis=2), 1.0, rtol=0.0, atol=1e-14)

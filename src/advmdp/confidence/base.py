@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from advmdp.errors import InvalidMDPError, InvalidSpecError
 from advmdp.layered import with_copied_rows
-from advmdp.layered.rows import SparseRows, is_sparse, like, sparse_table, sums_of, values_of
+from advmdp.layered.rows import SparseRows, is_sparse, like, per_entry, sparse_table, sums_of, values_of
 from advmdp.rows.hull import layer_hull
 from advmdp.rows.layer import ROUNDING as ROUNDING
 from advmdp.rows.layer import Layer
@@ -366,16 +366,19 @@ def reject(name: str, layer: int, table: RowTable, wrong: NDArray[np.bool_], req
         raise InvalidMDPError(f"{name}: value {value!r} at layer {layer}, {words} must be {requirement}")
 
 
-def check_distributions(name: str, tables: Sequence[RowTable]) -> None:
-    """Every row must be non-negative and sum to one."""
-    seen: set[int] = set()
+def distributions(name: str, tables: Sequence[RowTable]) -> list[RowTable]:
+    """Tables whose rows must be non-negative and sum to one; where they do so up to 1e-8 only, their rows divided by
+    their sums.  What is one object stays one."""
+    found: dict[int, RowTable] = {}
     for h, table in enumerate(tables):
-        if id(table) in seen:
+        if id(table) in found:
             continue
-        seen.add(id(table))
         reject(f"{name}[{h}]", h, table, values_of(table) < 0.0, "non-negative")
         sums = sums_of(table)
         reject(f"row sums of {name}[{h}]", h, sums, np.abs(sums - 1.0) > 1e-8, "one (within 1e-8)")
+        exact = np.abs(sums - 1.0).max(initial=0.0) <= ROUNDING
+        found[id(table)] = table if exact else like(table, values_of(table) / per_entry(table, sums))
+    return [found[id(table)] for table in tables]
 
 
 def reachable_states(possible: Sequence[Any]) -> list[NDArray[np.bool_]]:

@@ -12,7 +12,7 @@ from advmdp.confidence.base import (
     ConfidenceSet,
     Supports,
     any_of_row,
-    check_distributions,
+    distributions,
     layer_sizes_of,
     reachable_states,
     restricted,
@@ -33,8 +33,7 @@ class KnownKernels(ConfidenceSet):
     single = True
 
     def __init__(self, kernels: Sequence[Any]) -> None:
-        tables = row_tables("kernels", kernels)
-        check_distributions("kernels", tables)
+        tables = distributions("kernels", row_tables("kernels", kernels))
         self.layer_sizes = layer_sizes_of(tables)
         self.n_actions = tables[0].shape[1]
         self.sparse = any(isinstance(table, SparseRows) for table in tables)

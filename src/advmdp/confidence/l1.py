@@ -14,7 +14,7 @@ from advmdp.confidence.base import (
     Supports,
     Table,
     any_of_row,
-    check_distributions,
+    distributions,
     layer_sizes_of,
     reachable_states,
     reject,
@@ -35,8 +35,7 @@ class L1Set(ConfidenceSet):
     """
 
     def __init__(self, centres: Sequence[Any], radii: Sequence[ArrayLike]) -> None:
-        self.centres: list[Any] = row_tables("centres", centres)
-        check_distributions("centres", self.centres)
+        self.centres: list[Any] = distributions("centres", row_tables("centres", centres))
         self.layer_sizes = layer_sizes_of(self.centres)
         self.n_actions = self.centres[0].shape[1]
         self.sparse = any(isinstance(table, SparseRows) for table in self.centres)
