@@ -95,9 +95,10 @@ def respond(
 
 @chosen_kernel
 def bend(rows: Any, layout: Layout, h: int, memory: Memory) -> None:
-    """Add ``-sum_b q_b m_b''`` of layer h, as far as it is not zero, to the diagonal block of the next.
+    """Add ``sum_b q_b (P_b P_b' - m_b'')`` of layer h to the diagonal block of the next.
 
-    ``memory.stacked`` has the scaled sqrt(q_b) P_b, (m, N)."""
+    ``memory.stacked`` has the scaled sqrt(q_b) P_b, (m, N); ``memory.gradient`` has what flows into the next layer.
+    """
     raise NotImplementedError
 
 
@@ -135,6 +136,9 @@ def respond_fixed(
 @body_of(bend, FixedRows)
 def bend_fixed(rows: FixedRows, layout: Layout, h: int, memory: Memory) -> None:
     """P.V is linear."""
+    m = layout.nexts[h]
+    stacked = view2(memory.stacked, 0, m, layout.blocks[h])
+    tridiagonal.add_gram(view2(memory.diag, layout.diag_at[h + 1], m, m), stacked, layout.blocks[h], 1.0)
 
 
 # --------------------------------------------------------------------------------------------------------
@@ -209,8 +213,6 @@ def newton_step(layout: Layout, rows: Any, memory: Memory) -> tuple[float, float
     scale = memory.scale
     rescale(layout, memory)
     fill(memory.diag, 0.0)
-    fill(memory.off, 0.0)
-    fill(memory.gradient, 0.0)
     memory.gradient[0] = scale[0]
     for h in range(H):
         n = layout.states[h]
@@ -233,17 +235,18 @@ def newton_step(layout: Layout, rows: Any, memory: Memory) -> tuple[float, float
         P = view2(memory.kernels, layout.next_at[h], m, N)
         off = view2(memory.off, layout.off_at[h], n, m)
         stacked = view2(memory.stacked, 0, m, N)
+        couplings = memory.work[1]
         for t in range(m):
-            total = 0.0
+            fill(couplings[:n], 0.0)
             for start in range(0, N, n):
                 for s in range(n):
                     b = start + s
                     scaled = root[b] * scale[there + t] * P[t, b]
-                    off[s, t] -= scaled * (root[b] * scale[here + s])
-                    total += scaled * root[b]
+                    couplings[s] -= scaled * (root[b] * scale[here + s])
                     stacked[t, b] = scaled
-            memory.gradient[there + t] += total
-        tridiagonal.add_gram(view2(memory.diag, layout.diag_at[h + 1], m, m), stacked, N, 1.0)
+            for s in range(n):
+                off[s, t] = couplings[s]
+            memory.gradient[there + t] = tridiagonal.dot(stacked[t], root[:N])
         bend(rows, layout, h, memory)
     tridiagonal.factor(layout.states, memory.diag, layout.diag_at, memory.off, layout.off_at, memory.stacked)
     flow = 0.0

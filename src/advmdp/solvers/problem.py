@@ -296,15 +296,15 @@ def _unpack(sizes: Integers, n_actions: int, q: Floats, log_q: Floats, kernels: 
 # The tables of a set, reachable states only
 
 
-def kept_tables(problem: Problem, tables: Sequence[Floats]) -> Floats:
-    """Tables (S_h, A, S_{h+1}) of all layers but the last as one vector."""
+def kept_tables(problem: Problem, tables: Sequence[Floats], out: Floats | None = None) -> Floats:
+    """Tables (S_h, A, S_{h+1}) of all layers but the last as one vector, in ``out`` if that is given."""
     kept = problem.kept
     if len(tables) == 1:
         return np.empty(0)
     if kept is None:
-        every: Floats = np.concatenate(tables[:-1], axis=None)
+        every: Floats = np.concatenate(tables[:-1], axis=None, out=out)
         return every
-    return np.concatenate([table[kept[h]][:, :, kept[h + 1]].ravel() for h, table in enumerate(tables[:-1])])
+    return np.concatenate([table[kept[h]][:, :, kept[h + 1]].ravel() for h, table in enumerate(tables[:-1])], out=out)
 
 
 class EllipsoidTables(NamedTuple):
