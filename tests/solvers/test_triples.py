@@ -37,8 +37,8 @@ class Row:
 
     def solutions(self, kernel, *bounds):
         """The minimiser with weights that are given, where they are in range, and with those of logarithms."""
-        level = self.price.max()
-        for level in (level, np.inf) if level - self.price.min() < LARGEST_SPREAD else (np.inf,):
+        highest = self.price.max()
+        for level in (highest, np.inf) if highest - self.price.min() < LARGEST_SPREAD else (np.inf,):
             w = self.prior * np.exp(level - self.price) if level < np.inf else np.empty_like(self.prior)
             p, group = np.empty_like(w), np.empty(len(w), dtype=np.int8)
             divergence = kernel(self.prior, self.price, level, *bounds, w, p, group)

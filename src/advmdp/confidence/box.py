@@ -75,7 +75,7 @@ class BoxSet(ConfidenceSet):
         self.upper = list(tables_of(self.rows.with_values(self.flat_upper), tables))
         reached = np.zeros(sum(self.layer_sizes), dtype=np.bool_)
         sizes = np.array(self.layer_sizes, dtype=np.int64)
-        mark_reachable(self.rows, self.flat_upper, sizes, self.n_actions, reached)
+        self._some_empty = mark_reachable(self.rows, self.flat_upper, sizes, self.n_actions, reached)
         self._set_reachable(np.split(reached, np.cumsum(self.layer_sizes[:-1])))
 
     def with_estimate(self, lower: list[Any], upper: list[Any]) -> Self:
@@ -114,6 +114,9 @@ class BoxSet(ConfidenceSet):
     def empty_out_of_sight(self) -> bool:
         # By an interval below zero.
         return self.kept_states is not None and len(self.empty_pairs()) > 0
+
+    def enlarged_if_empty(self) -> tuple[Self, float]:
+        return super().enlarged_if_empty() if self._some_empty else (self, 1.0)
 
     def smallest_radius_multiple(self) -> float:
         worst = 0.0

@@ -21,8 +21,8 @@ from numpy.typing import ArrayLike, NDArray
 from advmdp._arrays import Floats
 from advmdp._compiled import kernel
 from advmdp.confidence import BoxSet, ConfidenceSet, KnownKernels, L1Set
-from advmdp.confidence.base import ROUNDING
 from advmdp.errors import InvalidMDPError, InvalidSpecError
+from advmdp.rows.box import look_at_row
 from advmdp.solvers import prices
 from advmdp.solvers.entropic_rows import LEAST_PRIOR, TOGETHER, EntropicRows
 from advmdp.solvers.layout import Layout, make_layout
@@ -166,16 +166,8 @@ def look_at_boxes(layout: Layout, low: Floats, high: Floats, loose: NDArray[np.b
         m = layout.nexts[h]
         for pair in range(layout.blocks[h]):
             at = layout.next_at[h] + pair * m
-            least = 0.0
-            most = 0.0
-            inside = False
-            crossed = False
-            for e in range(at, at + m):
-                least += low[e]
-                most += high[e]
-                inside = inside or low[e] > 0.0 or high[e] < 1.0
-                crossed = crossed or low[e] > high[e]
-            loose[layout.block_at[h] + pair] = not inside
-            if crossed or least > 1.0 + ROUNDING or most < 1.0 - ROUNDING:
+            empty, every, _ = look_at_row(low[at : at + m], high[at : at + m])
+            loose[layout.block_at[h] + pair] = every
+            if empty:
                 return True
     return False
