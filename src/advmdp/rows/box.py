@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from advmdp._arrays import Floats, Integers
 from advmdp._compiled import body_of, inner_kernel, kernel, sum_kernel
@@ -77,9 +78,10 @@ def look_at_row(low: Floats, high: Floats) -> tuple[bool, bool, float]:
 
 @kernel
 def mark_reachable(
-    lower: Rows, upper: Floats, sizes: Integers, n_actions: int, reached: np.ndarray[tuple[int], np.dtype[np.bool_]]
+    lower: Rows, upper: Floats, sizes: Integers, n_actions: int, reached: NDArray[np.bool_], loose: NDArray[np.bool_]
 ) -> bool:
-    """Forward closure of 'may be positive', from the single first state; whether a pair of such a state is empty.
+    """Forward closure of 'may be positive', from the single first state; whether a pair of such a state is empty, and
+    which of them are ``loose``: every distribution is between their bounds.
 
     An entry is held at zero by its own upper bound or by the lower bounds of the others, if they sum to
     one: a price for such a state's flow would be without bound.
@@ -96,7 +98,7 @@ def mark_reachable(
             if reached[state + pair // n_actions]:
                 begin = row_begin(lower, h, pair, m)
                 end = row_end(lower, h, pair, m)
-                empty, _, room = look_at_row(lower.values[begin:end], upper[begin:end])
+                empty, loose[state * n_actions + pair], room = look_at_row(lower.values[begin:end], upper[begin:end])
                 some_empty = some_empty or empty
                 for e in range(begin, end if missing > 0 else begin):
                     most = min(upper[e], room + lower.values[e])

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from advmdp._arrays import Floats
 from advmdp._compiled import body_of, inner_kernel, kernel, sum_kernel
 from advmdp.solvers import tridiagonal
-from advmdp.solvers.layout import Layout, view2
+from advmdp.solvers.layout import LINE, Layout, view2
 from advmdp.solvers.prices import Memory, bend, respond
 
 Groups = NDArray[np.int8]
@@ -28,8 +28,6 @@ Groups = NDArray[np.int8]
 LEAST_PRIOR = 1e-300
 # Prices of a layer that differ by less leave every weight, and the sum of a row of them, a normal number.
 LARGEST_SPREAD = 690.0
-# Rows that are solved before they are written, so that whole cache lines are.
-TOGETHER = 8
 
 
 class EntropicRows(NamedTuple):
@@ -42,7 +40,7 @@ class EntropicRows(NamedTuple):
     loose: NDArray[np.bool_]  # (S_h, A): the row set has every distribution
     group: Groups  # of each entry of the other rows
     row: Floats  # exp(level - V), level - V and weights
-    found: Floats  # TOGETHER rows
+    found: Floats  # as many rows as numbers in a cache line
     columns: Floats  # m by N of one layer
 
 
@@ -70,8 +68,8 @@ def respond_entropic(
     for t in range(m):
         below[t] = level - price[t]
         factor[t] = np.exp(below[t])
-    for first in range(0, N if m > 0 else 0, TOGETHER):
-        last = min(first + TOGETHER, N)
+    for first in range(0, N if m > 0 else 0, LINE):
+        last = min(first + LINE, N)
         for b in range(first, last):
             pair = b % n * (N // n) + b // n
             start = layout.next_at[h] + pair * m
@@ -188,11 +186,10 @@ def box_row(
     """
     m = w.shape[0]
     given = level < np.inf
-    left = 1.0
     for t in range(m):
         group[t] = 1 if low[t] < high[t] else 0
         p[t] = low[t]
-    left -= sum_of(low, group, 0)
+    left = 1.0 - sum_of(low, group, 0)
     c = 0.0
     for _ in range(m + 1):
         if not given:

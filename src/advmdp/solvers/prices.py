@@ -39,7 +39,7 @@ LARGEST_MOVE = 4.0
 # A step that moves no exponent by more than this is the last: what it leaves is of the order of its square.
 LAST_MOVE = 1e-6
 # A system serves until an exponent has moved by more than this multiple of the last move.
-SAME_SYSTEM = 3e4
+SAME_SYSTEM = 1e4
 # D is a sum over all blocks: a step that lowers it by less, relatively, may well raise it.
 ROUNDING_OF_DUAL = 1e-13
 # Flow that is off by less, relative to the mass of its state, needs no step at all.
@@ -186,22 +186,10 @@ def evaluate_moved(
 def rescale(layout: Layout, memory: Memory) -> None:
     """1 / sqrt of the mass of each state, as far as floating point goes."""
     for h in range(layout.states.shape[0]):
-        n = layout.states[h]
-        at = layout.block_at[h]
-        scale = view1(memory.scale, layout.state_at[h], n)
-        fill(scale, 0.0)
-        for start in range(at, at + layout.blocks[h], n):
-            for s in range(n):
-                scale[s] += memory.q[start + s]
-        for s in range(n):
-            if scale[s] > 1e-200:
-                scale[s] = 1.0 / np.sqrt(scale[s])
-            else:
-                # One state at a time: this is rare.
-                mass = -np.inf
-                for b in range(at + s, at + layout.blocks[h], n):
-                    mass = np.logaddexp(mass, memory.log_q[b])
-                scale[s] = np.exp(-0.5 * max(mass, RAREST))
+        scale = view1(memory.scale, layout.state_at[h], layout.states[h])
+        log_mass(layout, h, memory.log_q, scale)
+        for s in range(scale.shape[0]):
+            scale[s] = np.exp(-0.5 * max(scale[s], RAREST))
     memory.scale[memory.scale.shape[0] - 1] = 0.0
 
 

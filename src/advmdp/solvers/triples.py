@@ -16,17 +16,15 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from advmdp._arrays import Floats
-from advmdp._compiled import kernel
 from advmdp.confidence import BoxSet, ConfidenceSet, KnownKernels, L1Set
 from advmdp.errors import InvalidMDPError, InvalidSpecError
-from advmdp.rows.box import look_at_row
 from advmdp.solvers import prices
-from advmdp.solvers.entropic_rows import LEAST_PRIOR, TOGETHER, EntropicRows
-from advmdp.solvers.layout import Layout, make_layout
-from advmdp.solvers.problem import Answer, Problem, kept_tables, require_rows
+from advmdp.solvers.entropic_rows import LEAST_PRIOR, EntropicRows
+from advmdp.solvers.layout import LINE, make_layout
+from advmdp.solvers.problem import Answer, Problem, kept_bounds, kept_pairs, kept_tables, require_rows, split_kernels
 from advmdp.solvers.step import SPACES, certified, size_of
 
 # By where they begin: what to call an attempt, and its longest.
@@ -43,9 +41,9 @@ class _Space:
         self.memory = prices.make_memory(self.layout, lengths)
         self.fixed, self.packed = np.zeros(lengths.next), np.zeros(len(sizes) - 1, dtype=np.bool_)
         self.entries = lengths.next + n_actions * sizes[-2]
-        self.prior, self.loose = np.zeros(lengths.next), np.zeros(lengths.block, dtype=np.bool_)
+        self.prior = np.zeros(lengths.next)
         self.scratch = (
-            np.zeros(lengths.next, dtype=np.int8), np.zeros((3, max(sizes))), np.zeros((TOGETHER, max(sizes))),
+            np.zeros(lengths.next, dtype=np.int8), np.zeros((3, max(sizes))), np.zeros((LINE, max(sizes))),
             np.zeros(self.memory.stacked.size),
         )  # fmt: skip
 
@@ -129,20 +127,14 @@ def solve_triples(
         problem = _raised(confidence_set, problem, space.prior)
         return _solve(space, _fixed(confidence_set, problem, space), problem, warm, tolerance)
     if isinstance(confidence_set, BoxSet):
-        low, high = confidence_set.flat_lower, confidence_set.flat_upper
-        if problem.kept is not None:
-            low, high = (kept_tables(problem, bounds) for bounds in (confidence_set.lower, confidence_set.upper))
-        radii = np.empty(0)
-        require_rows(confidence_set, look_at_boxes(space.layout, low, high, space.loose))
+        require_rows(confidence_set, confidence_set.some_empty)
+        (low, high), radii = kept_bounds(problem, confidence_set), np.empty(0)
+        loose = kept_pairs(problem, confidence_set.loose)
     else:
         low = high = kept_tables(problem, confidence_set.centres)
-        radii = np.concatenate(confidence_set.radii, axis=None)
-        if problem.kept is not None:
-            radii = np.concatenate(
-                [r[kept].ravel() for r, kept in zip(confidence_set.radii, problem.kept, strict=False)]
-            )
-        np.greater_equal(radii, 2.0, out=space.loose)
-    rows = EntropicRows(low, high, radii, space.prior, space.loose, *space.scratch)
+        radii = kept_pairs(problem, confidence_set.radii)
+        loose = radii >= 2.0
+    rows = EntropicRows(low, high, radii, space.prior, loose, *space.scratch)
     return _solve(space, rows, problem, warm, tolerance)
 
 
@@ -150,24 +142,7 @@ def _raised(confidence_set: KnownKernels, problem: Problem, prior: Floats) -> Pr
     """The step over pairs with costs raised by KL(P_b || prior_b)."""
     rows = kept_tables(problem, confidence_set.kernels)
     terms = rows * np.log(np.where(rows > 0.0, rows, prior) / prior)
-    cost, at, block = problem.cost.copy(), 0, 0
-    for n, m in zip(problem.sizes, problem.sizes[1:-1], strict=False):
-        N = n * problem.n_actions
-        divergence = terms[at : at + N * m].reshape(n, problem.n_actions, m).sum(axis=2)
-        cost[block : block + N] += divergence.T.ravel()
-        at, block = at + N * m, block + N
-    return problem._replace(cost=cost)
-
-
-@kernel
-def look_at_boxes(layout: Layout, low: Floats, high: Floats, loose: NDArray[np.bool_]) -> bool:
-    """Is there a pair between whose bounds no distribution fits?  And between whose does each?"""
-    for h in range(layout.states.shape[0] - 1):
-        m = layout.nexts[h]
-        for pair in range(layout.blocks[h]):
-            at = layout.next_at[h] + pair * m
-            empty, every, _ = look_at_row(low[at : at + m], high[at : at + m])
-            loose[layout.block_at[h] + pair] = every
-            if empty:
-                return True
-    return False
+    tables = split_kernels(terms, problem.sizes, problem.n_actions)[:-1]
+    last = np.zeros(problem.n_actions * problem.sizes[-2])
+    divergences = np.concatenate([*(table.sum(axis=2).T.ravel() for table in tables), last])
+    return problem._replace(cost=problem.cost + divergences)
