@@ -1,9 +1,8 @@
 """The row problems of the triple entropy: min over a row set of p.V + KL(p || prior), for one pair.
 
 With weights w_t = prior_t exp(-V_t) this is min sum_t p_t log(p_t / w_t).  Each row kernel fills the minimiser ``p``
-and ``group``: entries of group 0 are fixed, those of another group are w_t times a constant of the group, so they share
-a multiplier and move together when V does.  So the Hessian of the minimum is ``-sum_g (diag(p_g) - p_g p_g' / sum
-p_g)``.
+and ``group``: entries of group 0 are fixed, those of another group are w_t times a constant of the group, so they move
+together when V does, and the Hessian of the minimum is ``-sum_g (diag(p_g) - p_g p_g' / sum p_g)``.
 
 Exponentials are taken of prices, once per layer, and not of entries.  Where prices differ by so much that a weight
 could leave the range of floating point, each group has weights of its own, by logarithms (:func:`weigh`).

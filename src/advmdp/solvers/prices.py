@@ -101,8 +101,7 @@ def respond(
 def bend(rows: Any, layout: Layout, h: int, memory: Memory) -> None:
     """Add ``sum_b q_b (P_b P_b' - m_b'')`` of layer h to the diagonal block of the next.
 
-    ``memory.stacked`` has the scaled sqrt(q_b) P_b, (m, N); ``memory.gradient`` has what flows into the next layer.
-    """
+    ``memory.stacked`` has the scaled sqrt(q_b) P_b, (m, N), and ``memory.gradient`` what flows into the next layer."""
     raise NotImplementedError
 
 
@@ -320,8 +319,7 @@ def maximise(
     """Newton steps with a capped length and Armijo's rule from V, where D is ``dual``; how many were made.
 
     They end where flow is conserved at every state up to the share ``balanced`` of its mass, or no longer improves, and
-    after a step that moves no exponent by more than ``last_move``.  Where steps are short several of them share one
-    system.
+    after a step that moves no exponent by more than ``last_move``.  Short steps share a system.
     """
     before = np.inf
     stalled = 0
