@@ -116,7 +116,7 @@ class BoxSet(ConfidenceSet):
 
     def empty_out_of_sight(self) -> bool:
         # By an interval below zero.
-        return self.kept_states is not None and len(self.empty_pairs()) > 0
+        return self.kept_states is not None and self.some_empty
 
     def enlarged_if_empty(self) -> tuple[Self, float]:
         return super().enlarged_if_empty() if self.some_empty else (self, 1.0)
