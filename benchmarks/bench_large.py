@@ -4,6 +4,7 @@
     python -m benchmarks.bench_large learners     # an episode of each learner at 10^5 states, and its memory
     python -m benchmarks.bench_large growth       # the same work at 10^3, 10^4, 10^5 states, per non-zero
     python -m benchmarks.bench_large planning     # planning against scipy.sparse, and two threads against one
+    python -m benchmarks.bench_large tabular      # updates of learners that count transitions, at 932 states
     python -m benchmarks.bench_large looser       # what u by one forward pass costs in regret, on the default worlds
 
 The world is a map of n x n cells over 60 steps with 4 moves and 3 noise models, n = 40 for 10^5 states.  A planning
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from itertools import pairwise, product
 
 import numpy as np
 import scipy.sparse
@@ -181,6 +183,42 @@ def planning() -> None:
         )
 
 
+def random_world(sizes: tuple[int, ...], support: int, n_actions: int = 5) -> LayeredMDP:
+    """Dense tables whose rows have so many possible next states."""
+    rng, kernels = np.random.default_rng(0), []
+    for n, m in pairwise(sizes):
+        drawn = rng.exponential(size=(n, n_actions, m))
+        drawn *= drawn >= np.sort(drawn)[..., -min(support, m), None]
+        kernels.append(drawn / drawn.sum(axis=2, keepdims=True))
+    return LayeredMDP(kernels)
+
+
+def tabular(count: int = 60, limit: float = 100.0) -> None:
+    """Updates from the first episode on, when sets are wide and change every time, in passes of ``best_policy``."""
+    deep, wide = (1, *[93] * 10, 1), (1, 310, 310, 310, 1)
+    worlds = {"dense": random_world(deep, 93), "sparse": random_world(deep, 5), "wide": random_world(wide, 310)}
+    print(f"planning passes per update of the first {count} episodes at 932 states, median and worst ({limit:g} asked)")
+    for name, (title, world), adversary, multiple in product(
+        ("uob-reps", "uc-o-reps", "bandit-uc-o-reps"), worlds.items(), ("stochastic", "switching"), (1.0, 10.0)
+    ):
+        losses = make_adversary(adversary, world, count)
+        eta = multiple * make_learner(name, world.model, 1000).step_size
+        passes, unit = np.empty(count), np.empty(count)
+        for episodes in (2, count):  # the first two compile
+            learner, rng = make_learner(name, world.model, 1000, eta=eta), np.random.default_rng(0)
+            for k in range(episodes):
+                table = world.layers.split(losses.flat_losses(k))
+                episode = play(world, learner.policy, table, rng, index=k)
+                start = time.process_time()
+                learner.update(episode)
+                middle = time.process_time()
+                occupancy.best_policy(world.kernels, table)
+                passes[k], unit[k] = middle - start, time.process_time() - middle
+        passes /= np.median(unit)
+        print(f"  {name:<18} {title:<7} {adversary:<10} x {multiple:<4g} {np.median(passes):6.1f} {passes.max():6.1f}")
+        assert passes.max() < limit, f"an update took {passes.max():.0f} planning passes"
+
+
 def looser(count: int = 2000, seeds: int = 3) -> None:
     """Regret of the conditional learner with u exact at the visited states, and with that of one forward pass."""
     print(f"regret per episode after {count}, {seeds} seeds: exact, forward")
@@ -199,7 +237,7 @@ def looser(count: int = 2000, seeds: int = 3) -> None:
 
 
 def main() -> None:
-    parts = {"learners": learners, "growth": growth, "planning": planning, "looser": looser}
+    parts = {"learners": learners, "growth": growth, "planning": planning, "tabular": tabular, "looser": looser}
     for part in sys.argv[1:] or ("learners", "growth", "planning"):
         parts[part]()
 

@@ -66,6 +66,10 @@ def answers() -> Iterator[tuple[str, np.ndarray]]:
         for step_size in (1e-3, 1.0):
             step = mirror_descent_step(*problem, step_size, **options)
             yield f"{name} after, step size {step_size}", step.flat.log_q
+    instance = ordinary("box", 1)  # prices so far apart that weights of rows are formed from logarithms
+    problem = (instance.confidence_set, None, instance.loss, 3e3)
+    step = mirror_descent_step(*problem, log_q=instance.log_q, kernels=instance.kernels, entropy="triples")
+    yield "box 1 triples, step size 3e3", step.flat.log_q
     instance = harsh("known", 38)
     problem = (instance.confidence_set, None, instance.loss)
     with suppress(SolverError):  # a hopeless step, but the only kind that calls one of the kernels

@@ -154,6 +154,22 @@ def test_empty_pairs_are_named_and_an_interval_outside_the_unit_interval_is_empt
     assert len(box.enlarged(5.01).empty_pairs()) == 0
 
 
+@given(st.integers(0, 100_000))
+def test_boxes_know_whether_a_pair_is_empty_and_which_have_no_bounds(seed):
+    rng = np.random.default_rng(seed)
+    truth = kernels(seed)
+    width = [rng.choice([0.05, 1.0], k.shape[:2])[..., None] for k in truth]
+    middle = [k * rng.choice([1.0, 1.0, 1.3, 0.6], k.shape[:2])[..., None] for k in truth]
+    box = BoxSet(
+        [k - w for k, w in zip(middle, width, strict=True)], [k + w for k, w in zip(middle, width, strict=True)]
+    )
+    assert box.some_empty == (len(box.empty_pairs()) > 0) == (box.smallest_radius_multiple() > 1.0)
+    assert (box.enlarged_if_empty()[0] is box) != box.some_empty
+    for h in range(2):
+        every = (box.lower[h] == 0.0).all(axis=2) & (box.upper[h] == 1.0).all(axis=2)
+        assert (box.loose[h] == every & box.reachable[h][:, None]).all()
+
+
 def test_features_that_cannot_sum_to_one_leave_no_multiple():
     features, centres, grams = mixture()
     features[1][0, 0] = 0.0

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from advmdp.confidence import BoxSet, KnownKernels, L1Set
 from advmdp.errors import InvalidMDPError, InvalidSpecError
 from advmdp.solvers import mirror_descent_step
-from advmdp.solvers.entropic_rows import box_row, l1_row
+from advmdp.solvers.entropic_rows import LARGEST_SPREAD, LEAST_PRIOR, box_row, l1_row
 from tests.solvers.checks import _ball_minimiser, _box_minimiser, flow_error
 from tests.solvers.instances import harsh, ordinary
 
@@ -22,46 +22,54 @@ def step_of(instance, **options):
     )  # fmt: skip
 
 
-def random_row(seed):
-    """z = log prior - prices, with differences up to hundreds, and a centre with some zeros."""
-    rng = np.random.default_rng(seed)
-    m = int(rng.integers(2, 9))
-    z = rng.choice([1.0, 30.0, 300.0]) * rng.normal(size=m)
-    centre = rng.dirichlet(np.ones(m)) * (rng.random(m) < 0.8)
-    centre[0] += 1.0 - centre.sum()
-    return rng, z, centre
+class Row:
+    """A row problem with prices that differ by up to hundreds, and a centre with some zeros."""
 
+    def __init__(self, seed):
+        self.rng = np.random.default_rng(seed)
+        m = int(self.rng.integers(2, 9))
+        self.price = self.rng.choice([1.0, 30.0, 300.0]) * self.rng.normal(size=m)
+        self.prior = np.maximum(self.rng.dirichlet(np.ones(m)) * (self.rng.random(m) < 0.9), LEAST_PRIOR)
+        self.z = np.log(self.prior) - self.price
+        centre = self.rng.dirichlet(np.ones(m)) * (self.rng.random(m) < 0.8)
+        centre[0] += 1.0 - centre.sum()
+        self.centre = centre
 
-def objective(p, z):
-    positive = p > 0.0
-    return (p[positive] * (np.log(p[positive]) - z[positive])).sum()
+    def solutions(self, kernel, *bounds):
+        """The minimiser with weights that are given, where they are in range, and with those of logarithms."""
+        highest = self.price.max()
+        for level in (highest, np.inf) if highest - self.price.min() < LARGEST_SPREAD else (np.inf,):
+            w = self.prior * np.exp(level - self.price) if level < np.inf else np.empty_like(self.prior)
+            p, group = np.empty_like(w), np.empty(len(w), dtype=np.int8)
+            divergence = kernel(self.prior, self.price, level, *bounds, w, p, group)
+            assert divergence + p @ self.price == pytest.approx(self.objective(p), rel=1e-12, abs=1e-12)
+            assert p.sum() == pytest.approx(1.0, abs=1e-13)
+            yield p
+
+    def objective(self, p):
+        positive = p > 0.0
+        return (p[positive] * (np.log(p[positive]) - self.z[positive])).sum()
 
 
 @given(st.integers(0, 100_000))
 def test_box_rows_agree_with_bisection(seed):
-    rng, z, centre = random_row(seed)
-    width = rng.random(len(z)) * rng.choice([0.0, 1e-3, 0.5], len(z))
-    low, high = np.maximum(centre - width, 0.0), np.minimum(centre + width, 1.0)
-    p, log_p, group = np.empty(len(z)), np.empty(len(z)), np.empty(len(z), dtype=np.int8)
-    with np.errstate(divide="ignore"):
-        box_row(z, low, high, np.log(low), np.log(high), p, log_p, group)
-    assert p.sum() == pytest.approx(1.0, abs=1e-13)
-    assert np.all((low - 1e-15 <= p) & (p <= high + 1e-15))
-    expected = _box_minimiser(z, low, high)
-    assert objective(p, z) == pytest.approx(objective(expected, z), rel=1e-11, abs=1e-11)
+    row = Row(seed)
+    width = row.rng.random(len(row.z)) * row.rng.choice([0.0, 1e-3, 0.5], len(row.z))
+    low, high = np.maximum(row.centre - width, 0.0), np.minimum(row.centre + width, 1.0)
+    expected = row.objective(_box_minimiser(row.z, low, high))
+    for p in row.solutions(box_row, low, high):
+        assert np.all((low - 1e-15 <= p) & (p <= high + 1e-15))
+        assert row.objective(p) == pytest.approx(expected, rel=1e-11, abs=1e-11)
 
 
 @given(st.integers(0, 100_000))
 def test_l1_rows_agree_with_nested_bisection(seed):
-    rng, z, centre = random_row(seed)
-    radius = float(rng.choice([0.0, 1e-3, 0.3, 1.0, 2.5]))
-    p, log_p, group = np.empty(len(z)), np.empty(len(z)), np.empty(len(z), dtype=np.int8)
-    with np.errstate(divide="ignore"):
-        l1_row(z, centre, np.log(centre), radius, p, log_p, group)
-    assert p.sum() == pytest.approx(1.0, abs=1e-13)
-    assert np.abs(p - centre).sum() <= radius + 1e-13
-    expected = _ball_minimiser(z, centre, radius)
-    assert objective(p, z) == pytest.approx(objective(expected, z), rel=1e-9, abs=1e-9)
+    row = Row(seed)
+    radius = float(row.rng.choice([0.0, 1e-3, 0.3, 1.0, 2.5]))
+    expected = row.objective(_ball_minimiser(row.z, row.centre, radius))
+    for p in row.solutions(l1_row, row.centre, radius):
+        assert np.abs(p - row.centre).sum() <= radius + 1e-13
+        assert row.objective(p) == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -37,7 +37,8 @@ class BoxSet(ConfidenceSet):
     interval that misses [0, 1] leaves lower > upper, an empty pair.)  Layers may be sparse: what ``upper`` does not
     store is impossible, and ``lower`` may have fewer entries, which are zero then.
 
-    ``rows`` has ``lower`` in flat arrays, and ``flat_upper`` the upper bounds of the same entries.
+    ``rows`` has ``lower`` in flat arrays, and ``flat_upper`` the upper bounds of the same entries.  ``some_empty``:
+    whether a pair of a reachable state has no distribution; ``loose``, (S_h, A) per layer: which of them have every.
     """
 
     def __init__(self, lower: Sequence[Any], upper: Sequence[Any]) -> None:
@@ -75,7 +76,9 @@ class BoxSet(ConfidenceSet):
         self.upper = list(tables_of(self.rows.with_values(self.flat_upper), tables))
         reached = np.zeros(sum(self.layer_sizes), dtype=np.bool_)
         sizes = np.array(self.layer_sizes, dtype=np.int64)
-        mark_reachable(self.rows, self.flat_upper, sizes, self.n_actions, reached)
+        loose = np.zeros(self.n_actions * len(reached), dtype=np.bool_)
+        self.some_empty = mark_reachable(self.rows, self.flat_upper, sizes, self.n_actions, reached, loose)
+        self.loose = np.split(loose.reshape(-1, self.n_actions), np.cumsum(self.layer_sizes[:-1]))[:-1]
         self._set_reachable(np.split(reached, np.cumsum(self.layer_sizes[:-1])))
 
     def with_estimate(self, lower: list[Any], upper: list[Any]) -> Self:
@@ -113,7 +116,10 @@ class BoxSet(ConfidenceSet):
 
     def empty_out_of_sight(self) -> bool:
         # By an interval below zero.
-        return self.kept_states is not None and len(self.empty_pairs()) > 0
+        return self.kept_states is not None and self.some_empty
+
+    def enlarged_if_empty(self) -> tuple[Self, float]:
+        return super().enlarged_if_empty() if self.some_empty else (self, 1.0)
 
     def smallest_radius_multiple(self) -> float:
         worst = 0.0

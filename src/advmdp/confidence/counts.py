@@ -82,12 +82,14 @@ class BernsteinBoxes:
             K = float(self.episodes + counts.logged)
         lower, upper = [], []
         for frequency, visits in counts.frequencies():
-            rows, seen = values_of(frequency), per_entry(frequency, visits)
-            width = self.scale * radii.bernstein(rows, seen, K, S, A, self.zeta)
+            rows = values_of(frequency)
+            seen = visits if rows.ndim == 3 else per_entry(frequency, visits)
             # Nothing is known of a pair that was never visited, however small the scale: all distributions.
-            width = np.where(seen > 0.0, width, 1.0)
-            lower.append(like(frequency, rows - width))
-            upper.append(like(frequency, rows + width))
+            known, low, high = seen > 0.0, np.full(rows.shape, -1.0), np.ones(rows.shape)
+            width = self.scale * radii.bernstein(rows[known], seen[known], K, S, A, self.zeta)
+            low[known], high[known] = rows[known] - width, rows[known] + width
+            lower.append(like(frequency, low))
+            upper.append(like(frequency, high))
         last = np.ones((self.layers.sizes[-2], self.layers.n_actions, 1))
         return BoxSet([*lower, last], [*upper, last])
 

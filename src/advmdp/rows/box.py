@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from advmdp._arrays import Floats, Integers
-from advmdp._compiled import body_of, inner_kernel, kernel
+from advmdp._compiled import body_of, inner_kernel, kernel, sum_kernel
 from advmdp.layered.rows import Rows, next_state, row_begin, row_end
 from advmdp.rows.layer import ROUNDING, Layer, entry_bounds, extreme_means, mass_and_mean, row_by_row
 
@@ -60,33 +61,53 @@ def box_bounds(data: BoxRows, layer: Layer, first: int, end: int, low: Floats, h
 body_of(extreme_means, BoxRows)(row_by_row(box_row))
 
 
+@sum_kernel
+def look_at_row(low: Floats, high: Floats) -> tuple[bool, bool, float]:
+    """Whether no distribution fits between these bounds, whether each does, and what the lower ones leave of one."""
+    least = 0.0
+    most = 0.0
+    crossed = 0
+    inside = 0
+    for t in range(low.shape[0]):
+        least += low[t]
+        most += high[t]
+        crossed += low[t] > high[t]
+        inside += low[t] > 0.0 or high[t] < 1.0
+    return crossed > 0 or least > 1.0 + ROUNDING or most < 1.0 - ROUNDING, inside == 0, 1.0 - least
+
+
 @kernel
 def mark_reachable(
-    lower: Rows, upper: Floats, sizes: Integers, n_actions: int, reached: np.ndarray[tuple[int], np.dtype[np.bool_]]
-) -> None:
-    """Forward closure of 'may be positive', from the single first state.
+    lower: Rows, upper: Floats, sizes: Integers, n_actions: int, reached: NDArray[np.bool_], loose: NDArray[np.bool_]
+) -> bool:
+    """Forward closure of 'may be positive', from the single first state; whether a pair of such a state is empty, and
+    which of them are ``loose``: every distribution is between their bounds.
 
     An entry is held at zero by its own upper bound or by the lower bounds of the others, if they sum to
     one: a price for such a state's flow would be without bound.
     """
     reached[0] = True
     reached[reached.shape[0] - 1] = True
+    some_empty = False
     state = 0
     for h in range(sizes.shape[0] - 2):
         n = sizes[h]
         m = sizes[h + 1]
+        missing = m
         for pair in range(n * n_actions):
             if reached[state + pair // n_actions]:
                 begin = row_begin(lower, h, pair, m)
                 end = row_end(lower, h, pair, m)
-                room = 1.0
-                for e in range(begin, end):
-                    room -= lower.values[e]
-                for e in range(begin, end):
+                empty, loose[state * n_actions + pair], room = look_at_row(lower.values[begin:end], upper[begin:end])
+                some_empty = some_empty or empty
+                for e in range(begin, end if missing > 0 else begin):
                     most = min(upper[e], room + lower.values[e])
-                    if most > ROUNDING:
-                        reached[state + n + next_state(lower, h, begin, e)] = True
+                    there = state + n + next_state(lower, h, begin, e)
+                    if most > ROUNDING and not reached[there]:
+                        reached[there] = True
+                        missing -= 1
         state += n
+    return some_empty
 
 
 @inner_kernel

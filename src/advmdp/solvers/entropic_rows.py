@@ -1,9 +1,11 @@
 """The row problems of the triple entropy: min over a row set of p.V + KL(p || prior), for one pair.
 
-With z = log prior - V this is min sum_t p_t (log p_t - z_t). Each row kernel fills the minimiser ``p``, its logarithm
-(finite where p underflows) and ``group``: entries of group 0 are fixed, those of another group are exp(z_t) times a
-constant of the group, so they share a multiplier and move together when V does.  So the Hessian of the minimum is
-``-sum_g (diag(p_g) - p_g p_g' / sum p_g)``.
+With weights w_t = prior_t exp(-V_t) this is min sum_t p_t log(p_t / w_t).  Each row kernel fills the minimiser ``p``
+and ``group``: entries of group 0 are fixed, those of another group are w_t times a constant of the group, so they move
+together when V does, and the Hessian of the minimum is ``-sum_g (diag(p_g) - p_g p_g' / sum p_g)``.
+
+Exponentials are taken of prices, once per layer, and not of entries.  Where prices differ by so much that a weight
+could leave the range of floating point, each group has weights of its own, by logarithms (:func:`weigh`).
 """
 
 from __future__ import annotations
@@ -14,26 +16,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advmdp._arrays import Floats
-from advmdp._compiled import body_of, kernel
+from advmdp._compiled import body_of, inner_kernel, kernel, sum_kernel
 from advmdp.solvers import tridiagonal
-from advmdp.solvers.layout import Layout, view2
+from advmdp.solvers.layout import LINE, Layout, view2
 from advmdp.solvers.prices import Memory, bend, respond
 
 Groups = NDArray[np.int8]
+
+# A prior is at least this: a zero where the set allows more would never become positive.
+LEAST_PRIOR = 1e-300
+# Prices of a layer that differ by less leave every weight, and the sum of a row of them, a normal number.
+LARGEST_SPREAD = 690.0
 
 
 class EntropicRows(NamedTuple):
     """Tables (S_h, A, S_{h+1}) one after the other, and memory; a set of l1 balls has radii, one of boxes has none."""
 
-    log_prior: Floats
     low: Floats  # or centres
     high: Floats
-    log_low: Floats
-    log_high: Floats
     radii: Floats  # (S_h, A)
-    group: Groups  # of each entry
-    row: Floats  # z, p and log p of one row
-    columns: Floats  # m by 2 N of one layer
+    prior: Floats
+    loose: NDArray[np.bool_]  # (S_h, A): the row set has every distribution
+    group: Groups  # of each entry of the other rows
+    row: Floats  # exp(level - V), level - V and weights
+    found: Floats  # as many rows as numbers in a cache line
+    columns: Floats  # m by N of one layer
 
 
 @body_of(respond, EntropicRows)
@@ -47,218 +54,230 @@ def respond_entropic(
     at = layout.block_at[h]
     price = V[layout.state_at[h + 1] : layout.state_at[h + 1] + m]
     P = view2(kernels, layout.next_at[h], m, N)
-    z = rows.row[0, :m]
-    p = rows.row[1, :m]
-    log_p = rows.row[2, :m]
-    for b in range(N):
-        pair = b % n * (N // n) + b // n
-        start = layout.next_at[h] + pair * m
-        end = start + m
-        for t in range(m):
-            z[t] = rows.log_prior[start + t] - price[t]
-        group = rows.group[start:end]
-        low = rows.low[start:end]
-        log_low = rows.log_low[start:end]
-        if m > 0:
+    factor = rows.row[0, :m]
+    below = rows.row[1, :m]
+    w = rows.row[2, :m]
+    level = -np.inf
+    lowest = np.inf
+    for t in range(m):
+        level = max(level, price[t])
+        lowest = min(lowest, price[t])
+    if m > 0 and not level - lowest < LARGEST_SPREAD:
+        level = np.inf
+    for t in range(m):
+        below[t] = level - price[t]
+        factor[t] = np.exp(below[t])
+    for first in range(0, N if m > 0 else 0, LINE):
+        last = min(first + LINE, N)
+        for b in range(first, last):
+            pair = b % n * (N // n) + b // n
+            start = layout.next_at[h] + pair * m
+            end = start + m
+            prior = rows.prior[start:end]
+            p = rows.found[b - first, :m]
+            if rows.loose[at + pair] and level < np.inf:
+                total = tridiagonal.dot(prior, factor)
+                inverse = 1.0 / total
+                for t in range(m):
+                    p[t] = prior[t] * factor[t] * inverse
+                mean = tridiagonal.dot(p, below)
+                ahead[at + b] = level - mean
+                extra[at + b] = mean - np.log(total)
+                continue
+            for t in range(m):
+                w[t] = prior[t] * factor[t]
+            low = rows.low[start:end]
+            group = rows.group[start:end]
             if rows.radii.size > 0:
-                l1_row(z, low, log_low, rows.radii[at + pair], p, log_p, group)
+                extra[at + b] = l1_row(prior, price, level, low, rows.radii[at + pair], w, p, group)
             else:
-                box_row(z, low, rows.high[start:end], log_low, rows.log_high[start:end], p, log_p, group)
-        mean = 0.0
-        divergence = 0.0
+                extra[at + b] = box_row(prior, price, level, low, rows.high[start:end], w, p, group)
+            ahead[at + b] = tridiagonal.dot(p, price)
         for t in range(m):
-            P[t, b] = p[t]
-            if p[t] > 0.0:
-                mean += p[t] * price[t]
-                divergence += p[t] * (log_p[t] - rows.log_prior[start + t])
-        ahead[at + b] = mean
-        extra[at + b] = divergence
+            for b in range(first, last):
+                P[t, b] = rows.found[b - first, t]
     return True
 
 
 @body_of(bend, EntropicRows)
 def bend_entropic(rows: EntropicRows, layout: Layout, h: int, memory: Memory) -> None:
-    """``sum_b q_b sum_g (diag(p_g) - p_g p_g' / sum p_g)``."""
+    """``sum_b q_b (P P' + sum_g (diag(p_g) - p_g p_g' / sum p_g))``: only the diagonal is left of rows that move as a
+    whole, which nearly all do before their pairs have been visited often."""
     n = layout.states[h]
     m = layout.nexts[h]
     N = layout.blocks[h]
+    there = layout.state_at[h + 1]
     P = view2(memory.kernels, layout.next_at[h], m, N)
     stacked = view2(memory.stacked, 0, m, N)
     target = view2(memory.diag, layout.diag_at[h + 1], m, m)
-    grouped = view2(rows.columns, 0, m, 2 * N)
-    count = 0
-    for b in range(N):
-        group = rows.group[layout.next_at[h] + (b % n * (N // n) + b // n) * m :][:m]
-        for g in (1, 2):
-            total = 0.0
+    columns = view2(rows.columns, 0, m, N)
+    for t in range(m):
+        target[t, t] += memory.gradient[there + t] * memory.scale[there + t]  # that of what flows into t
+    for which in range(3):  # 0: all groups
+        count = 0
+        for b in range(N):
+            pair = b % n * (N // n) + b // n
+            if rows.loose[layout.block_at[h] + pair]:
+                continue
+            group = rows.group[layout.next_at[h] + pair * m :][:m]
+            whole = True
+            total = 1.0 if which == 0 else 0.0
             for t in range(m):
-                if group[t] == g:
+                whole = whole and group[t] == 1
+                if group[t] == which and which > 0:
                     total += P[t, b]
-            if total > 0.0:
-                inverse = 1.0 / np.sqrt(total)
-                for t in range(m):
-                    grouped[t, count] = 0.0
-                    if group[t] == g and P[t, b] > 0.0:
-                        grouped[t, count] = stacked[t, b] * inverse
-                        target[t, t] += stacked[t, b] * (stacked[t, b] / P[t, b])
-                count += 1
-    tridiagonal.add_gram(target, grouped, count, -1.0)
+            if whole or not total > 0.0:
+                continue
+            inverse = 1.0 / np.sqrt(total)
+            for t in range(m):
+                columns[t, count] = stacked[t, b] * inverse if which == 0 or group[t] == which else 0.0
+                if which == 0 and group[t] == 0 and P[t, b] > 0.0:
+                    target[t, t] -= stacked[t, b] * (stacked[t, b] / P[t, b])
+            count += 1
+        tridiagonal.add_gram(target, columns, count, 1.0 if which == 0 else -1.0)
 
 
-@kernel
-def log_sum_group(z: Floats, group: Groups, which: int) -> float:
-    """log sum of exp(z) over the entries of one group; -inf if there are none."""
-    top = -np.inf
-    for t in range(z.shape[0]):
-        if group[t] == which and z[t] > top:
-            top = z[t]
-    if top == -np.inf:
-        return top
-    total = 0.0
-    for t in range(z.shape[0]):
+@inner_kernel
+def weigh(prior: Floats, price: Floats, group: Groups, which: int, w: Floats) -> float:
+    """The weights prior exp(level - V) of one group, with the level at which the largest is one."""
+    level = np.inf
+    for t in range(w.shape[0]):
         if group[t] == which:
-            total += np.exp(z[t] - top)
-    return float(top + np.log(total))
+            w[t] = price[t] - np.log(prior[t])
+            level = min(level, w[t])
+    for t in range(w.shape[0]):
+        if group[t] == which:
+            w[t] = np.exp(level - w[t])
+    return level
+
+
+@sum_kernel
+def sum_of(x: Floats, group: Groups, which: int) -> float:
+    """Over the entries of one group."""
+    total = 0.0
+    for t in range(x.shape[0]):
+        total += x[t] if group[t] == which else 0.0
+    return total
+
+
+@inner_kernel
+def divergence(prior: Floats, price: Floats, p: Floats, group: Groups, first: float, second: float) -> float:
+    """KL(p || prior), where entries of groups 1 and 2 are prior exp(first - V) and prior exp(second - V)."""
+    total = 0.0
+    for t in range(p.shape[0]):
+        if p[t] > 0.0:
+            if group[t] == 0:
+                total += p[t] * np.log(p[t] / prior[t])
+            else:
+                total += p[t] * ((first if group[t] == 1 else second) - price[t])
+    return total
 
 
 @kernel
 def box_row(
-    z: Floats,
-    low: Floats,
-    high: Floats,
-    log_low: Floats,
-    log_high: Floats,
-    p: Floats,
-    log_p: Floats,
-    group: Groups,
-) -> None:
-    """min sum_t p_t (log p_t - z_t) between bounds, sum one: p = clip(exp(c + z), low, high).
+    prior: Floats, price: Floats, level: float, low: Floats, high: Floats, w: Floats, p: Floats, group: Groups
+) -> float:
+    """min KL(p || prior) + p.V between bounds, sum one: p = clip(c w, low, high).  The divergence is returned.
 
-    Variable fixing: with c from the free entries alone, compare the excess over upper bounds with the
-    shortfall under lower ones. The larger of the two tells on which side of c the solution lies, hence
-    which entries stay at their bounds for good; each round fixes at least one.
+    Given are the weights prior exp(level - V), or an infinite level.  Variable fixing: with c from the free entries
+    alone, compare the excess over upper bounds with the shortfall under lower ones.  The larger of the two tells on
+    which side of c the solution lies, hence which entries stay at their bounds for good; each round fixes at least one.
     """
-    m = z.shape[0]
-    left = 1.0
+    m = w.shape[0]
+    given = level < np.inf
     for t in range(m):
-        group[t] = 1
-        if not low[t] < high[t]:
-            group[t] = 0
-            p[t] = low[t]
-            log_p[t] = log_low[t]
-            left -= low[t]
+        group[t] = 1 if low[t] < high[t] else 0
+        p[t] = low[t]
+    left = 1.0 - sum_of(low, group, 0)
+    c = 0.0
     for _ in range(m + 1):
-        top = -np.inf
-        for t in range(m):
-            if group[t] == 1:
-                top = max(top, z[t])
-        total = 0.0
-        for t in range(m):
-            if group[t] == 1:
-                p[t] = np.exp(z[t] - top)
-                total += p[t]
+        if not given:
+            level = weigh(prior, price, group, 1, w)
+        total = sum_of(w, group, 1)
         if not total > 0.0:
             break  # every entry is fixed
-        ratio = max(left, 0.0) / total
-        c = np.log(ratio) - top
-        over = 0.0
-        under = 0.0
-        for t in range(m):
-            if group[t] == 1:
-                log_p[t] = c + z[t]
-                p[t] *= ratio
-                if log_p[t] > log_high[t]:
-                    over += p[t] - high[t]
-                elif log_p[t] < log_low[t]:
-                    under += low[t] - p[t]
+        c = max(left, 0.0) / total
+        over, under = outside(c, w, low, high, group)
         if over == 0.0 and under == 0.0:
             break
         for t in range(m):
             if group[t] == 1:
-                if over >= under and log_p[t] > log_high[t]:
+                if over >= under and c * w[t] > high[t]:
                     group[t] = 0
                     p[t] = high[t]
-                    log_p[t] = log_high[t]
                     left -= high[t]
-                elif over < under and log_p[t] < log_low[t]:
+                elif over < under and c * w[t] < low[t]:
                     group[t] = 0
-                    p[t] = low[t]
-                    log_p[t] = log_low[t]
                     left -= low[t]
+    for t in range(m):
+        if group[t] == 1:
+            p[t] = c * w[t]
+    return divergence(prior, price, p, group, level + np.log(c), 0.0)
+
+
+@sum_kernel
+def outside(c: float, w: Floats, low: Floats, high: Floats, group: Groups) -> tuple[float, float]:
+    """By how much the free entries of c w exceed upper bounds, and fall short of lower ones."""
+    over = 0.0
+    under = 0.0
+    for t in range(w.shape[0]):
+        x = c * w[t]
+        over += x - high[t] if group[t] == 1 and x > high[t] else 0.0
+        under += low[t] - x if group[t] == 1 and x < low[t] else 0.0
+    return over, under
 
 
 @kernel
 def l1_row(
-    z: Floats,
-    centre: Floats,
-    log_centre: Floats,
-    radius: float,
-    p: Floats,
-    log_p: Floats,
-    group: Groups,
-) -> None:
-    """min sum_t p_t (log p_t - z_t) over distributions with |p - centre|_1 <= radius.
+    prior: Floats, price: Floats, level: float, centre: Floats, radius: float, w: Floats, p: Floats, group: Groups
+) -> float:
+    """min KL(p || prior) + p.V over distributions with |p - centre|_1 <= radius.  The divergence is returned.
 
-    If the soft-max of z is too far, half the radius is gained and half is lost: entries above the
-    centre are exp(above + z), entries below it exp(below + z), the others stay, and the two constants
-    separate,
+    Given are the weights prior exp(level - V), or an infinite level.  If the multiple of w that sums to one is too far,
+    half the radius is gained and half is lost: entries above the centre are c_1 w, entries below it c_2 w, the others
+    stay, and the two constants separate,
 
-        sum_t (exp(above + z_t) - centre_t)_+ = radius / 2 = sum_t (centre_t - exp(below + z_t))_+.
+        sum_t (c_1 w_t - centre_t)_+ = radius / 2 = sum_t (centre_t - c_2 w_t)_+.
 
     Each is found by starting with every entry in the sum and dropping those of the wrong sign, which are
     wrong at the solution too because the constant only moves away from them.
     """
-    m = z.shape[0]
+    m = w.shape[0]
+    given = level < np.inf
     for t in range(m):
         group[t] = 1
-    c = -log_sum_group(z, group, 1)
+    if not given:
+        level = weigh(prior, price, group, 1, w)
+    c = 1.0 / sum_of(w, group, 1)
     distance = 0.0
     for t in range(m):
-        log_p[t] = c + z[t]
-        p[t] = np.exp(log_p[t])
+        p[t] = c * w[t]
         distance += abs(p[t] - centre[t])
     if distance <= radius:
-        return
+        return divergence(prior, price, p, group, level + np.log(c), 0.0)
     half = 0.5 * radius
-    above = -np.inf
-    if half > 0.0:
-        while True:
-            mass = half
-            for t in range(m):
-                if group[t] == 1:
-                    mass += centre[t]
-            above = np.log(mass) - log_sum_group(z, group, 1)
+    for t in range(m):
+        group[t] = 1 if half > 0.0 else 0
+        p[t] = centre[t]
+    first = 0.0
+    for which in (1, 2):
+        dropped = True
+        while dropped:
             dropped = False
-            for t in range(m):
-                if group[t] == 1 and log_centre[t] >= above + z[t]:
-                    group[t] = 0
-                    dropped = True
-            if not dropped:
+            if not given:
+                level = weigh(prior, price, group, which, w)
+            total = sum_of(w, group, which)
+            if not total > 0.0:
                 break
-    else:
+            c = max(sum_of(centre, group, which) + (half if which == 1 else -half), 0.0) / total
+            for t in range(m):
+                gained = c * w[t] - centre[t]
+                if group[t] == which and (gained <= 0.0 if which == 1 else gained >= 0.0):
+                    group[t] = 2 if which == 1 else 0
+                    dropped = True
         for t in range(m):
-            group[t] = 0
-    # Entries below the centre: group 2, among those that are not above.
-    for t in range(m):
-        if group[t] == 0 and half > 0.0:
-            group[t] = 2
-    while half > 0.0:
-        mass = -half
-        for t in range(m):
-            if group[t] == 2:
-                mass += centre[t]
-        below = np.log(max(mass, 0.0)) - log_sum_group(z, group, 2)
-        dropped = False
-        for t in range(m):
-            if group[t] == 2 and log_centre[t] <= below + z[t]:
-                group[t] = 0
-                dropped = True
-        if not dropped:
-            break
-    for t in range(m):
-        if group[t] == 0:
-            log_p[t] = log_centre[t]
-            p[t] = centre[t]
-        else:
-            log_p[t] = z[t] + (above if group[t] == 1 else below)
-            p[t] = np.exp(log_p[t])
+            if group[t] == which:
+                p[t] = c * w[t]
+        if which == 1:
+            first = level + np.log(c)
+    return divergence(prior, price, p, group, first, level + np.log(c))

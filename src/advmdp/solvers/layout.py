@@ -17,6 +17,9 @@ from advmdp._compiled import inner_kernel
 
 Record = TypeVar("Record")
 
+# Numbers in a cache line: tables are turned by so many at a time.
+LINE = 8
+
 
 class Layout(NamedTuple):
     """Sizes and buffer offsets per layer; one entry per layer of decisions (H of them)."""

@@ -34,8 +34,8 @@ from advmdp.solvers.problem import (
     Tables,
     flat_step,
     flatten,
+    kept_bounds,
     kept_rows,
-    kept_tables,
     publish,
     reproducer,
     require_rows,
@@ -382,9 +382,7 @@ def _solve_box(confidence_set: BoxSet, problem: Problem, warm: Mapping[str, Floa
     widths = problem.sizes[1:-1]
     space = _space(box, problem, [2 * m for m in widths], [0] * len(widths))
     memory, rows = space.memory, space.rows
-    lower, upper = confidence_set.flat_lower, confidence_set.flat_upper
-    if problem.kept is not None:
-        lower, upper = (kept_tables(problem, bounds) for bounds in (confidence_set.lower, confidence_set.upper))
+    lower, upper = kept_bounds(problem, confidence_set)
     require_rows(confidence_set, box.prepare(space.layout, lower, upper, rows, memory.work[0]) > 0)
     last, before = _given(warm, "kernels", memory.kernels), _given(warm, "before", memory.kernels)
 

@@ -38,6 +38,10 @@ from advmdp.solvers.layout import BufferSizes, Layout, copy_into, fill, view1, v
 LARGEST_MOVE = 4.0
 # A step that moves no exponent by more than this is the last: what it leaves is of the order of its square.
 LAST_MOVE = 1e-6
+# A system serves until an exponent has moved by more than this multiple of the last move.
+SAME_SYSTEM = 1e4
+# D is a sum over all blocks: a step that lowers it by less, relatively, may well raise it.
+ROUNDING_OF_DUAL = 1e-13
 # Flow that is off by less, relative to the mass of its state, needs no step at all.
 BALANCE = 1e-11
 # log mass of a state: below this no square root of it takes part in Newton's systems.
@@ -95,9 +99,9 @@ def respond(
 
 @chosen_kernel
 def bend(rows: Any, layout: Layout, h: int, memory: Memory) -> None:
-    """Add ``-sum_b q_b m_b''`` of layer h, as far as it is not zero, to the diagonal block of the next.
+    """Add ``sum_b q_b (P_b P_b' - m_b'')`` of layer h to the diagonal block of the next.
 
-    ``memory.stacked`` has the scaled sqrt(q_b) P_b, (m, N)."""
+    ``memory.stacked`` has the scaled sqrt(q_b) P_b, (m, N), and ``memory.gradient`` what flows into the next layer."""
     raise NotImplementedError
 
 
@@ -135,6 +139,9 @@ def respond_fixed(
 @body_of(bend, FixedRows)
 def bend_fixed(rows: FixedRows, layout: Layout, h: int, memory: Memory) -> None:
     """P.V is linear."""
+    m = layout.nexts[h]
+    stacked = view2(memory.stacked, 0, m, layout.blocks[h])
+    tridiagonal.add_gram(view2(memory.diag, layout.diag_at[h + 1], m, m), stacked, layout.blocks[h], 1.0)
 
 
 # --------------------------------------------------------------------------------------------------------
@@ -159,7 +166,7 @@ def evaluate(layout: Layout, rows: Any, log_prior: Floats, cost: Floats, memory:
                 value = log_prior[i] - cost[i] + memory.V[here + s] - (memory.ahead[i] + memory.extra[i])
                 memory.log_q[i] = value
                 memory.q[i] = np.exp(value)
-                total -= memory.q[i]
+        total -= tridiagonal.size_of(view1(memory.q, at, layout.blocks[h]))
     return total if solved else -np.inf
 
 
@@ -178,39 +185,26 @@ def evaluate_moved(
 def rescale(layout: Layout, memory: Memory) -> None:
     """1 / sqrt of the mass of each state, as far as floating point goes."""
     for h in range(layout.states.shape[0]):
-        n = layout.states[h]
-        at = layout.block_at[h]
-        scale = view1(memory.scale, layout.state_at[h], n)
-        fill(scale, 0.0)
-        for start in range(at, at + layout.blocks[h], n):
-            for s in range(n):
-                scale[s] += memory.q[start + s]
-        for s in range(n):
-            if scale[s] > 1e-200:
-                scale[s] = 1.0 / np.sqrt(scale[s])
-            else:
-                # One state at a time: this is rare.
-                mass = -np.inf
-                for b in range(at + s, at + layout.blocks[h], n):
-                    mass = np.logaddexp(mass, memory.log_q[b])
-                scale[s] = np.exp(-0.5 * max(mass, RAREST))
+        scale = view1(memory.scale, layout.state_at[h], layout.states[h])
+        log_mass(layout, h, memory.log_q, scale)
+        for s in range(scale.shape[0]):
+            scale[s] = np.exp(-0.5 * max(scale[s], RAREST))
     memory.scale[memory.scale.shape[0] - 1] = 0.0
 
 
 @inner_kernel
-def newton_step(layout: Layout, rows: Any, memory: Memory) -> tuple[float, float, float]:
+def newton_step(layout: Layout, rows: Any, again: bool, memory: Memory) -> tuple[float, float, float]:
     """The Newton step of the prices: (gradient.step, largest flow residual relative to the mass of its state, largest
-    change of an exponent).
+    change of an exponent); ``again`` with the system of the last.
 
     The system is scaled by the square roots of the masses, which keeps states of mass 1e-400 alive.
     """
     H = layout.states.shape[0]
     last = memory.step.shape[0] - 1
     scale = memory.scale
-    rescale(layout, memory)
-    fill(memory.diag, 0.0)
-    fill(memory.off, 0.0)
-    fill(memory.gradient, 0.0)
+    if not again:
+        rescale(layout, memory)
+        fill(memory.diag, 0.0)
     memory.gradient[0] = scale[0]
     for h in range(H):
         n = layout.states[h]
@@ -226,26 +220,32 @@ def newton_step(layout: Layout, rows: Any, memory: Memory) -> tuple[float, float
         for start in range(0, N, n):
             for s in range(n):
                 scaled = root[start + s] * scale[here + s]
-                diag[s, s] += scaled * scaled
                 memory.gradient[here + s] -= scaled * root[start + s]
+                if not again:
+                    diag[s, s] += scaled * scaled
         if h == H - 1:
             break
         P = view2(memory.kernels, layout.next_at[h], m, N)
         off = view2(memory.off, layout.off_at[h], n, m)
         stacked = view2(memory.stacked, 0, m, N)
+        couplings = memory.work[1]
         for t in range(m):
-            total = 0.0
+            column = stacked[t]
+            for b in range(N):
+                column[b] = root[b] * scale[there + t] * P[t, b]
+            memory.gradient[there + t] = tridiagonal.dot(column, root[:N])
+            if again:
+                continue
+            fill(couplings[:n], 0.0)
             for start in range(0, N, n):
                 for s in range(n):
-                    b = start + s
-                    scaled = root[b] * scale[there + t] * P[t, b]
-                    off[s, t] -= scaled * (root[b] * scale[here + s])
-                    total += scaled * root[b]
-                    stacked[t, b] = scaled
-            memory.gradient[there + t] += total
-        tridiagonal.add_gram(view2(memory.diag, layout.diag_at[h + 1], m, m), stacked, N, 1.0)
-        bend(rows, layout, h, memory)
-    tridiagonal.factor(layout.states, memory.diag, layout.diag_at, memory.off, layout.off_at, memory.stacked)
+                    couplings[s] -= column[start + s] * (root[start + s] * scale[here + s])
+            for s in range(n):
+                off[s, t] = couplings[s]
+        if not again:
+            bend(rows, layout, h, memory)
+    if not again:
+        tridiagonal.factor(layout.states, memory.diag, layout.diag_at, memory.off, layout.off_at, memory.stacked)
     flow = 0.0
     for i in range(last):
         memory.step[i] = memory.gradient[i]
@@ -319,21 +319,29 @@ def maximise(
     """Newton steps with a capped length and Armijo's rule from V, where D is ``dual``; how many were made.
 
     They end where flow is conserved at every state up to the share ``balanced`` of its mass, or no longer improves, and
-    after a step that moves no exponent by more than ``last_move``.
+    after a step that moves no exponent by more than ``last_move``.  Short steps share a system.
     """
     before = np.inf
     stalled = 0
+    moved = np.inf  # since the system was factored
     for iteration in range(limit):
-        slope, flow, largest = newton_step(layout, rows, memory)
+        again = moved <= SAME_SYSTEM * last_move
+        slope, flow, largest = newton_step(layout, rows, again, memory)
+        if again and flow > 0.1 * before:
+            moved = np.inf
+            continue
+        moved = moved if again else 0.0
         stalled = stalled + 1 if flow > 0.5 * before else 0
         before = flow
         settled = flow <= balanced and largest <= max(5.0 * balanced, last_move)
         if settled or not largest < np.inf or (flow < 0.01 and stalled > 4):
             return iteration
         length = min(1.0, LARGEST_MOVE / largest)
+        # What a step leaves is of the order of its product with the way from where the system was made.
+        last = largest * max(largest, moved) <= last_move * last_move
         # Where D is flat up to rounding its derivative decides: it must not turn round.  Where it jumps, at a kink
         # of the rows, the step is to end in the jump, whose slope Newton's system then has.
-        told = largest <= last_move or slope > 1e-12 * (1.0 + abs(dual))
+        told = last or slope > 1e-12 * (1.0 + abs(dual))
         rise = 0.0 if told else ascent(layout, memory)
         gone = 0.0
         short = 0.0
@@ -342,7 +350,7 @@ def maximise(
         for _ in range(40):
             after = evaluate_moved(layout, rows, log_prior, cost, length - gone, memory.step, memory)
             gone = length
-            rises = after >= dual + 1e-4 * length * slope - 1e-14 * (1.0 + abs(dual))
+            rises = last or after >= dual + 1e-4 * length * slope - ROUNDING_OF_DUAL * (1.0 + abs(dual))
             along = 0.0 if told else ascent(layout, memory)
             if rises and along >= -0.5 * rise:
                 accepted = True
@@ -358,7 +366,8 @@ def maximise(
             if short == 0.0:
                 return iteration
         dual = after
-        if largest <= last_move:
+        moved += length * largest
+        if last:
             return iteration + 1
     return limit
 

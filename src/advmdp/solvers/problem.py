@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import pairwise
+from itertools import pairwise, repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,10 +15,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from advmdp._arrays import Floats, Integers
 from advmdp._compiled import kernel
-from advmdp.confidence import ConfidenceSet, EllipsoidSet
+from advmdp.confidence import BoxSet, ConfidenceSet, EllipsoidSet
 from advmdp.errors import InvalidMDPError
 from advmdp.layered import Layers, SparseRows
-from advmdp.solvers.layout import Per, layer_views, make_layout, view2
+from advmdp.solvers.layout import LINE, Per, layer_views, make_layout, view2
 
 #: (S_h, A) for each layer, or all of them in one flat vector over pairs.
 Tables = Sequence[ArrayLike] | Floats
@@ -282,12 +282,13 @@ def _unpack(sizes: Integers, n_actions: int, q: Floats, log_q: Floats, kernels: 
         P = view2(kernels, entry, m, n * n_actions)
         for s in range(n):
             for a in range(n_actions):
-                b = a * n + s
-                out[at + s * n_actions + a] = q[at + b]
-                out[blocks + at + s * n_actions + a] = log_q[at + b]
-                start = 2 * blocks + entry + (s * n_actions + a) * m
+                out[at + s * n_actions + a] = q[at + a * n + s]
+                out[blocks + at + s * n_actions + a] = log_q[at + a * n + s]
+        for first in range(0, n, LINE):
+            for a in range(n_actions):
                 for t in range(m):
-                    out[start + t] = P[t, b]
+                    for s in range(first, min(first + LINE, n)):
+                        out[2 * blocks + entry + (s * n_actions + a) * m + t] = P[t, a * n + s]
         at += n * n_actions
         entry += n * n_actions * m
 
@@ -296,15 +297,27 @@ def _unpack(sizes: Integers, n_actions: int, q: Floats, log_q: Floats, kernels: 
 # The tables of a set, reachable states only
 
 
-def kept_tables(problem: Problem, tables: Sequence[Floats]) -> Floats:
-    """Tables (S_h, A, S_{h+1}) of all layers but the last as one vector."""
+def kept_tables(problem: Problem, tables: Sequence[Floats], out: Floats | None = None) -> Floats:
+    """Tables (S_h, A, S_{h+1}) of all layers but the last as one vector, in ``out`` if that is given."""
     kept = problem.kept
     if len(tables) == 1:
         return np.empty(0)
     if kept is None:
-        every: Floats = np.concatenate(tables[:-1], axis=None)
+        every: Floats = np.concatenate(tables[:-1], axis=None, out=out)
         return every
-    return np.concatenate([table[kept[h]][:, :, kept[h + 1]].ravel() for h, table in enumerate(tables[:-1])])
+    return np.concatenate([table[kept[h]][:, :, kept[h + 1]].ravel() for h, table in enumerate(tables[:-1])], out=out)
+
+
+def kept_bounds(problem: Problem, boxes: BoxSet) -> tuple[Floats, Floats]:
+    """Lower and upper bounds, of all layers or all but the last."""
+    if problem.kept is None:
+        return boxes.flat_lower, boxes.flat_upper
+    return kept_tables(problem, boxes.lower), kept_tables(problem, boxes.upper)
+
+
+def kept_pairs(problem: Problem, tables: Sequence[Any]) -> Any:
+    """Tables (S_h, A) of all layers as one vector."""
+    return np.concatenate([table[kept] for table, kept in zip(tables, problem.kept or repeat(...), strict=False)], None)
 
 
 class EllipsoidTables(NamedTuple):

@@ -330,7 +330,7 @@ def respond_smoothed(
 
 @body_of(bend, SmoothedRows)
 def bend_smoothed(rows: SmoothedRows, layout: Layout, h: int, memory: Memory) -> None:
-    """``sum_b q_b G K^-1 G'``."""
+    """``sum_b q_b (P P' + G K^-1 G')``."""
     m = layout.nexts[h]
     k = layout.free[h]
     N = layout.blocks[h]
@@ -349,7 +349,9 @@ def bend_smoothed(rows: SmoothedRows, layout: Layout, h: int, memory: Memory) ->
                 forward(block.factor, block.dx)
             for j in range(k):
                 columns[t, b * k + j] = block.dx[j]
-    tridiagonal.add_gram(view2(memory.diag, layout.diag_at[h + 1], m, m), columns, N * k, 1.0)
+    target = view2(memory.diag, layout.diag_at[h + 1], m, m)
+    tridiagonal.add_gram(target, view2(memory.stacked, 0, m, N), N, 1.0)
+    tridiagonal.add_gram(target, columns, N * k, 1.0)
 
 
 @kernel

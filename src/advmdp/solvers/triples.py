@@ -19,18 +19,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from advmdp._arrays import Floats
-from advmdp._compiled import kernel
 from advmdp.confidence import BoxSet, ConfidenceSet, KnownKernels, L1Set
-from advmdp.confidence.base import ROUNDING
 from advmdp.errors import InvalidMDPError, InvalidSpecError
 from advmdp.solvers import prices
-from advmdp.solvers.entropic_rows import EntropicRows
-from advmdp.solvers.layout import Layout, make_layout
-from advmdp.solvers.problem import Answer, Problem, kept_tables, require_rows
+from advmdp.solvers.entropic_rows import LEAST_PRIOR, EntropicRows
+from advmdp.solvers.layout import LINE, make_layout
+from advmdp.solvers.problem import Answer, Problem, kept_bounds, kept_pairs, kept_tables, require_rows, split_kernels
 from advmdp.solvers.step import SPACES, certified, size_of
 
-# The prior of an entry that the set allows is at least this: a zero there would never become positive.
-LEAST_LOG_PRIOR = np.log(1e-300)
 # By where they begin: what to call an attempt, and its longest.
 _STATUS = ("warm", "cold", "careful")
 NEWTON_LIMIT = (300, 300, 1000)
@@ -45,8 +41,10 @@ class _Space:
         self.memory = prices.make_memory(self.layout, lengths)
         self.fixed, self.packed = np.zeros(lengths.next), np.zeros(len(sizes) - 1, dtype=np.bool_)
         self.entries = lengths.next + n_actions * sizes[-2]
+        self.prior = np.zeros(lengths.next)
         self.scratch = (
-            np.zeros(lengths.next, dtype=np.int8), np.zeros((3, max(sizes))), np.zeros(2 * self.memory.stacked.size)
+            np.zeros(lengths.next, dtype=np.int8), np.zeros((3, max(sizes))), np.zeros((LINE, max(sizes))),
+            np.zeros(self.memory.stacked.size),
         )  # fmt: skip
 
 
@@ -121,56 +119,30 @@ def solve_triples(
     if [table.shape for table in tables] != shapes:
         found = [table.shape for table in tables]
         raise InvalidMDPError(f"kernels has tables of shapes {found}; this set needs {shapes}")
-    with np.errstate(divide="ignore"):
-        log_prior = np.maximum(np.log(kept_tables(problem, tables)), LEAST_LOG_PRIOR)
     space = _space(problem)
+    if len(tables) > 1:
+        kept_tables(problem, tables, space.prior)
+    np.maximum(space.prior, LEAST_PRIOR, out=space.prior)
     if isinstance(confidence_set, KnownKernels):
-        problem = _raised(confidence_set, problem, log_prior)
+        problem = _raised(confidence_set, problem, space.prior)
         return _solve(space, _fixed(confidence_set, problem, space), problem, warm, tolerance)
     if isinstance(confidence_set, BoxSet):
-        low, high = (kept_tables(problem, bounds) for bounds in (confidence_set.lower, confidence_set.upper))
-        radii = np.empty(0)
-        require_rows(confidence_set, has_empty_box(space.layout, low, high))
+        require_rows(confidence_set, confidence_set.some_empty)
+        (low, high), radii = kept_bounds(problem, confidence_set), np.empty(0)
+        loose = kept_pairs(problem, confidence_set.loose)
     else:
         low = high = kept_tables(problem, confidence_set.centres)
-        radii = np.concatenate(confidence_set.radii, axis=None)
-        if problem.kept is not None:
-            radii = np.concatenate(
-                [r[kept].ravel() for r, kept in zip(confidence_set.radii, problem.kept, strict=False)]
-            )
-    with np.errstate(divide="ignore"):
-        log_low = np.log(low)
-        log_high = log_low if high is low else np.log(high)
-    rows = EntropicRows(log_prior, low, high, log_low, log_high, radii, *space.scratch)
+        radii = kept_pairs(problem, confidence_set.radii)
+        loose = radii >= 2.0
+    rows = EntropicRows(low, high, radii, space.prior, loose, *space.scratch)
     return _solve(space, rows, problem, warm, tolerance)
 
 
-def _raised(confidence_set: KnownKernels, problem: Problem, log_prior: Floats) -> Problem:
+def _raised(confidence_set: KnownKernels, problem: Problem, prior: Floats) -> Problem:
     """The step over pairs with costs raised by KL(P_b || prior_b)."""
     rows = kept_tables(problem, confidence_set.kernels)
-    terms = rows * (np.log(np.where(rows > 0.0, rows, 1.0)) - log_prior)
-    cost, at, block = problem.cost.copy(), 0, 0
-    for n, m in zip(problem.sizes, problem.sizes[1:-1], strict=False):
-        N = n * problem.n_actions
-        divergence = terms[at : at + N * m].reshape(n, problem.n_actions, m).sum(axis=2)
-        cost[block : block + N] += divergence.T.ravel()
-        at, block = at + N * m, block + N
-    return problem._replace(cost=cost)
-
-
-@kernel
-def has_empty_box(layout: Layout, low: Floats, high: Floats) -> bool:
-    """Is there a pair between whose bounds no distribution fits?"""
-    for h in range(layout.states.shape[0] - 1):
-        m = layout.nexts[h]
-        for at in range(layout.next_at[h], layout.next_at[h] + m * layout.blocks[h], m):
-            least = 0.0
-            most = 0.0
-            crossed = False
-            for e in range(at, at + m):
-                least += low[e]
-                most += high[e]
-                crossed = crossed or low[e] > high[e]
-            if crossed or least > 1.0 + ROUNDING or most < 1.0 - ROUNDING:
-                return True
-    return False
+    terms = rows * np.log(np.where(rows > 0.0, rows, prior) / prior)
+    tables = split_kernels(terms, problem.sizes, problem.n_actions)[:-1]
+    last = np.zeros(problem.n_actions * problem.sizes[-2])
+    divergences = np.concatenate([*(table.sum(axis=2).T.ravel() for table in tables), last])
+    return problem._replace(cost=problem.cost + divergences)
