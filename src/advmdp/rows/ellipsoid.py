@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from advmdp._arrays import Floats, Integers
-from advmdp._compiled import allocating_kernel, body_of, inner_kernel
+from advmdp._compiled import body_of, inner_kernel, kernel
 from advmdp.layered.rows import Rows
 from advmdp.rows.balls import FIRST, FLAT, ROW_TOLERANCE, follow_path, pull_inside, shortest_point
 from advmdp.rows.layer import ROUNDING, Layer, entry_bounds, extreme_means, normalise
@@ -72,178 +72,187 @@ def reduce_ellipsoid(
     )
     # What is written must be there once: without E where that is G.
     found = reduced if simplex else reduced._replace(E=slope[:0])
-    _reduce(features, states, nexts, n_actions, centres, grams, radius, simplex, found)
+    scratch = scratch_for(d, max(nexts.tolist(), default=1))
+    _reduce(features, states, nexts, n_actions, centres, grams, radius, simplex, found, scratch)
     return reduced
 
 
 class Scratch(NamedTuple):
-    """What :func:`reduce_layer` works in: N blocks, m next states, d features, r rows of inequalities, k = d - 1."""
+    """What :func:`reduce_block` works in, and where it leaves a block: d features, m next states or more.
 
-    rows: Floats  # (m, d, N)
-    e: Floats  # (d, N), as mirror
-    mirror: Floats
-    blocks: Floats  # (5, N)
-    whitener: Floats  # (d, d), as factor
-    factor: Floats
-    factors: Floats  # (2, d, d)
-    normals: Floats  # (k, r)
-    offsets: Floats  # (r,)
-    point: Floats  # (k,)
-    work: Floats  # (8, max(r, d))
-    picks: Integers  # (d,)
+    Of ``rows`` the first is P0, and the last d - 1 are the slopes of its entries in the reflected z, in between there
+    are ones for entries that move and zeros for others; ``theta`` has the same of the parameter.
+    """
+
+    rows: Floats  # (1 + d, m)
+    theta: Floats  # (1 + d, d)
+    squares: Floats  # (4, d, d): the whitener, the Cholesky factor, and two to work in
+    work: Floats  # (10, w), w at least m and d: the last one is the shortest point that satisfies all rows
+    picks: Integers  # (d,): the rows that it lies on
 
 
-@allocating_kernel
+def scratch_for(d: int, m: int) -> Scratch:
+    """For blocks with at most m next states."""
+    work = np.empty((10, max(m, d)))
+    return Scratch(
+        np.empty((1 + d, m)), np.empty((1 + d, d)), np.empty((4, d, d)), work, np.empty(d, dtype=np.int64)
+    )  # fmt: skip
+
+
+@kernel
 def _reduce(
     features: Floats, states: Integers, nexts: Integers, n_actions: int, centres: Floats, grams: Floats,
-    radius: Floats, simplex: bool, reduced: ReducedEllipsoid,
+    radius: Floats, simplex: bool, reduced: ReducedEllipsoid, scratch: Scratch,
 ) -> None:  # fmt: skip
     d = centres.shape[1]
+    k = d - 1
+    rows = scratch.rows
+    bounded = scratch.theta if simplex else rows
     entry = 0
     block = 0
     for h in range(states.shape[0]):
         n = states[h]
         m = nexts[h]
         N = n * n_actions
-        r = d if simplex else m
-        scratch = Scratch(
-            np.empty((m, d, N)), np.empty((d, N)), np.empty((d, N)), np.empty((5, N)), np.empty((d, d)),
-            np.empty((d, d)), np.empty((2, d, d)), np.empty((d - 1, r)), np.empty(r), np.empty(d - 1),
-            np.empty((8, max(r, d))), np.empty(d, dtype=np.int64),
-        )  # fmt: skip
-        some = features[entry * d : (entry + N * m) * d].reshape((n, n_actions, m, d))
-        reduce_part(some, centres[h], grams[h], radius[h], simplex, reduced, entry, block, scratch)
+        row = block * d if simplex else entry
+        whitening(grams[h], radius[h], scratch.squares)
+        for pair in range(N):
+            begin = (entry + pair * m) * d
+            b = pair % n_actions * n + pair // n_actions
+            smallest, rho, n_active = reduce_block(features[begin : begin + m * d], centres[h], simplex, scratch)
+            reduced.smallest[block + b] = smallest
+            if not smallest <= EMPTY_MARGIN:
+                continue
+            for t in range(m):
+                reduced.P0[entry + t * N + b] = rows[0, t]
+                for j in range(k):
+                    reduced.G[(entry + t * N) * k + j * N + b] = rho * rows[2 + j, t]
+            for i in range(d if simplex else m):
+                moves = m > 1 and bounded[1, i] > 0.0
+                reduced.E0[row + i * N + b] = bounded[0, i] if moves else 1.0
+                for j in range(k if simplex else 0):
+                    reduced.E[(row + i * N) * k + j * N + b] = rho * bounded[2 + j, i] if moves else 0.0
+            for j in range(k):
+                reduced.chi[block * k + j * N + b] = scratch.work[9, j] / rho if rho > 0.0 else 0.0
+                reduced.active[block * k + j * N + b] = scratch.picks[j] if j < n_active else -1
         entry += N * m
         block += N
 
 
 @inner_kernel
-def reduce_part(
-    features: Floats, centre: Floats, gram: Floats, radius: float, simplex: bool, sets: ReducedEllipsoid,
-    entry: int, block: int, scratch: Scratch,
-) -> None:  # fmt: skip
-    """:func:`reduce_layer` with so many entries and blocks ahead.  Its views are made here: a kernel that allocates
-    would count references to them."""
-    n, A, m, d = features.shape
-    N = n * A
-    k = d - 1
-    r = d if simplex else m
-    row = block * r if simplex else entry
-    slopes = r if simplex else 0
-    at = block * k
-    found = ReducedEllipsoid(
-        sets.P0[entry : entry + m * N].reshape((m, N)), sets.G[entry * k : (entry + m * N) * k].reshape((m, k, N)),
-        sets.E0[row : row + r * N].reshape((r, N)), sets.E[row * k : (row + slopes * N) * k].reshape((slopes, k, N)),
-        sets.chi[at : at + k * N].reshape((k, N)), sets.active[at : at + k * N].reshape((k, N)),
-        sets.smallest[block : block + N],
-    )  # fmt: skip
-    reduce_layer(features, centre, gram, radius, simplex, found, scratch)
+def reduce_block(features: Floats, centre: Floats, simplex: bool, scratch: Scratch) -> tuple[float, float, int]:
+    """One block, its features (m, d) in one vector, whose whitener is there: the smallest multiple of its radius that
+    leaves it a row, the radius of the ball that the last coordinates of the reflected z are in, and how many rows the
+    shortest point lies on.
 
-
-@inner_kernel
-def reduce_layer(
-    features: Floats, centre: Floats, gram: Floats, radius: float, simplex: bool, found: ReducedEllipsoid,
-    scratch: Scratch,
-) -> None:  # fmt: skip
-    """One layer, features (n, A, m, d).
-
-    One-dimensional features need k = 0: the arrays then have a middle axis of length 0.
+    One-dimensional features leave no such coordinates: some arrays then have an axis of length 0.
     """
-    n, A, m, d = features.shape
-    k = d - 1
-    N = n * A
-    n_rows = d if simplex else m
-    P0, G = found.P0, found.G
-    rows, e, mirror, whitener = scratch.rows, scratch.e, scratch.mirror, scratch.whitener
-    missing, twice, first, rho, inner = (
-        scratch.blocks[0], scratch.blocks[1], scratch.blocks[2], scratch.blocks[3], scratch.blocks[4],
-    )  # fmt: skip
-    normals, offsets, point = scratch.normals, scratch.offsets, scratch.point
-    whitening(gram, radius, scratch.factor, whitener)
+    d = centre.shape[0]
+    m = features.shape[0] // d
+    rows, whitener, mirror, point = scratch.rows, scratch.squares[0], scratch.work[8], scratch.work[9]
+    sums = scratch.work[7]
     for i in range(d):
-        set_to(e[i], 0.0)
-    set_to(missing, 1.0)
+        sums[i] = 0.0
     for t in range(m):
-        set_to(P0[t], 0.0)
+        rows[0, t] = 0.0
         for i in range(d):
-            take_feature(features, t, i, inner)
-            add_multiple(P0[t], centre[i], inner)
-            if i == 0:
-                for j in range(d):
-                    multiply(rows[t, j], whitener[j, 0], inner)
-            for j in range(i if i > 0 else d, d):
-                add_multiple(rows[t, j], whitener[j, i], inner)
-        for i in range(d):
-            add_multiple(e[i], 1.0, rows[t, i])
-        add_multiple(missing, -1.0, P0[t])
-    reflection(e, missing, mirror, twice, first, rho)
-    for t in range(m):
-        if m > 1:
-            reduce_row(rows[t], mirror, twice, first, rho, inner, P0[t], G[t])
-        else:
-            # The only distribution on one state; the equality decides, apart from the sign rows of theta.
-            set_to(P0[t], 1.0)
-            for j in range(k):
-                set_to(G[t, j], 0.0)
-
-    # Block by block: the rows, and whether anything satisfies them.
-    for b in range(N):
-        z0 = abs(first[b])
-        if not z0 < np.inf:
-            found.smallest[b] = np.inf
-            continue
-        if m > 1:
-            # Rounding leaves sum P0 at 1 +- 1e-16 m; spread the rest where it is largest.
-            largest = 0
-            shift = 0.0
+            x = features[t * d + i]
+            rows[1 + i, t] = x
+            sums[i] += x
+    missing = 1.0
+    square = 0.0
+    for j in range(d - 1, -1, -1):
+        missing -= centre[j] * sums[j]
+        mirror[j] = whitener[j, j] * sums[j]
+        for t in range(m):
+            rows[0, t] += centre[j] * rows[1 + j, t]
+            rows[1 + j, t] *= whitener[j, j]
+        for i in range(j):
+            mirror[j] += whitener[j, i] * sums[i]
             for t in range(m):
-                shift += P0[t, b]
-                if P0[t, b] > P0[largest, b]:
-                    largest = t
-            P0[largest, b] += 1.0 - shift
-        worst = 0.0
-        for i in range(n_rows):
-            if simplex:
-                # theta = centre + radius L^-T z: rows of radius L^-T, reflected in the same way.
-                total = 0.0
-                for j in range(i, d):
-                    total += whitener[j, i] * mirror[j, b]
-                total *= twice[b]
-                offsets[i] = centre[i] + first[b] * (whitener[0, i] - total * mirror[0, b])
-                for j in range(k):
-                    normals[j, i] = whitener[j + 1, i] - total * mirror[j + 1, b]
-                    found.E[i, j, b] = rho[b] * normals[j, i] if m > 1 else 0.0
-            else:
-                offsets[i] = P0[i, b]
-            worst = min(worst, offsets[i])
-        n_active = FIRST
-        length = 0.0
-        for j in range(k):
-            point[j] = 0.0
-        if worst < -ROW_TOLERANCE:
-            for i in range(n_rows if not simplex else 0):
-                for j in range(k):
-                    normals[j, i] = rows[i, j + 1, b]
-            n_active = shortest_point(normals, offsets, point, scratch.picks, scratch.factors, scratch.work)
-            for j in range(k):
-                length += point[j] * point[j]
-        found.smallest[b] = np.sqrt(z0 * z0 + length) if n_active >= 0 else np.inf
-        if not found.smallest[b] <= EMPTY_MARGIN:
-            continue
-        for j in range(k):
-            found.chi[j, b] = point[j] / rho[b] if rho[b] > 0.0 else 0.0
-            found.active[j, b] = scratch.picks[j] if j < n_active else -1
-        for i in range(n_rows):
-            size = 0.0
-            for j in range(k):
-                size = max(size, abs(normals[j, i] if simplex else rows[i, j + 1, b]))
-            found.E0[i, b] = 1.0 if size <= CONSTANT_ROW or m == 1 else offsets[i]
+                rows[1 + j, t] += whitener[j, i] * rows[1 + i, t]
+        square += mirror[j] * mirror[j]
+    # ``mirror`` is e: I - 2 v v'/v'v with v = e + sign(e_1) |e| axis_1 turns it into the first axis.
+    size = np.sqrt(square)
+    none = 0.0 if abs(missing) <= 1e-12 else np.inf
+    z0 = missing / size if size > 1e-300 else none
+    if not abs(z0) < np.inf:
+        return np.inf, 0.0, FIRST
+    first = -z0 if mirror[0] >= 0.0 else z0
+    mirror[0] += size if mirror[0] >= 0.0 else -size
+    reflect(mirror[:d], first, rows, m, scratch.work[:2])
+    if m == 1:
+        # The only distribution on one state; the equality decides, apart from the sign rows of theta.
+        for j in range(1 + d):
+            rows[j, 0] = 1.0 if j == 0 else 0.0
+    # Rounding leaves sum P0 at 1 +- 1e-16 m; spread the rest where it is largest.
+    largest = 0
+    shift = 0.0
+    for t in range(m):
+        shift += rows[0, t]
+        if rows[0, t] > rows[0, largest]:
+            largest = t
+    rows[0, largest] += 1.0 - shift
+    bounded = rows
+    n_rows = m
+    if simplex:
+        # theta = centre + radius L^-T z.
+        bounded = scratch.theta
+        n_rows = d
+        for i in range(d):
+            bounded[0, i] = centre[i]
+            for j in range(d):
+                bounded[1 + j, i] = whitener[j, i]
+        reflect(mirror[:d], first, bounded, d, scratch.work[:2])
+    worst = 0.0
+    for i in range(n_rows):
+        worst = min(worst, bounded[0, i])
+    n_active = FIRST
+    length = 0.0
+    for j in range(d - 1):
+        point[j] = 0.0
+    if worst < -ROW_TOLERANCE:
+        n_active = shortest_point(
+            bounded[2:], bounded[0, :n_rows], point, scratch.picks, scratch.squares[2:], scratch.work[:8]
+        )
+        for j in range(d - 1):
+            length += point[j] * point[j]
+    smallest = np.sqrt(z0 * z0 + length) if n_active >= 0 else np.inf
+    return smallest, np.sqrt(max(0.0, 1.0 - z0 * z0)), n_active
 
 
 @inner_kernel
-def whitening(gram: Floats, radius: float, factor: Floats, whitener: Floats) -> None:
-    """``radius L^-1``, lower triangular, of ``gram = L L'``; NaN if that is not positive definite."""
+def reflect(mirror: Floats, first: float, table: Floats, r: int, work: Floats) -> None:
+    """Reflect the slopes in the last d rows of a table, in the first r columns, and fix their first coordinate; a one
+    is left in its place.  What hardly moves is a constant: all its coordinates become zero."""
+    d = mirror.shape[0]
+    inner, size = work[0], work[1]
+    square = 0.0
+    for t in range(r):
+        inner[t] = 0.0
+        size[t] = 0.0
+    for j in range(d):
+        square += mirror[j] * mirror[j]
+        for t in range(r):
+            inner[t] += table[1 + j, t] * mirror[j]
+    twice = 2.0 / square if square > 0.0 else 0.0
+    for j in range(d):
+        x = twice * mirror[j]
+        for t in range(r):
+            table[1 + j, t] -= x * inner[t]
+            size[t] = max(size[t], abs(table[1 + j, t]) if j > 0 else 0.0)
+    for t in range(r):
+        table[0, t] += first * table[1, t]
+        table[1, t] = 1.0
+        for j in range(d if size[t] <= CONSTANT_ROW else 0):
+            table[1 + j, t] = 0.0
+
+
+@inner_kernel
+def whitening(gram: Floats, radius: float, squares: Floats) -> None:
+    """``radius L^-1``, lower triangular, of ``gram = L L'``, and L; NaN if that is not positive definite."""
     d = gram.shape[0]
+    whitener, factor = squares[0], squares[1]
     for i in range(d):
         for j in range(i + 1):
             total = gram[i, j]
@@ -255,99 +264,6 @@ def whitening(gram: Floats, radius: float, factor: Floats, whitener: Floats) -> 
             for l in range(j, i):  # noqa: E741
                 total -= factor[i, l] * whitener[l, j]
             whitener[i, j] = total / factor[i, i] if j <= i else 0.0
-
-
-@inner_kernel
-def take_feature(features: Floats, t: int, i: int, found: Floats) -> None:
-    """One coordinate of one next state, of all blocks."""
-    n, A, _m, _d = features.shape
-    for a in range(A):
-        for s in range(n):
-            found[a * n + s] = features[s, a, t, i]
-
-
-@inner_kernel
-def set_to(x: Floats, value: float) -> None:
-    """Set every entry of a vector."""
-    for b in range(x.shape[0]):
-        x[b] = value
-
-
-@inner_kernel
-def add_multiple(x: Floats, factor: float, y: Floats) -> None:
-    """``x += factor y``."""
-    for b in range(x.shape[0]):
-        x[b] += factor * y[b]
-
-
-@inner_kernel
-def multiply(x: Floats, factor: float, y: Floats) -> None:
-    """``x = factor y``."""
-    for b in range(x.shape[0]):
-        x[b] = factor * y[b]
-
-
-@inner_kernel
-def add_product(x: Floats, y: Floats, z: Floats) -> None:
-    """``x += y z``, entry by entry."""
-    for b in range(x.shape[0]):
-        x[b] += y[b] * z[b]
-
-
-@inner_kernel
-def reflection(e: Floats, missing: Floats, mirror: Floats, twice: Floats, first: Floats, rho: Floats) -> None:
-    """H = I - 2 v v'/v'v with H e = -sign(e_1) |e| axis_1, per block: v is ``mirror`` and 2 / v'v is ``twice``.
-
-    ``first`` is the coordinate along the reflected first axis that makes the row sum to one, infinite where none does,
-    and ``rho`` the radius of the ball that is left.
-    """
-    d, N = e.shape
-    set_to(twice, 0.0)
-    for i in range(d):
-        add_product(twice, e[i], e[i])
-        multiply(mirror[i], 1.0, e[i])
-    for b in range(N):
-        size = np.sqrt(twice[b])
-        sign = 1.0 if e[0, b] >= 0.0 else -1.0
-        mirror[0, b] += sign * size
-        none = 0.0 if abs(missing[b]) <= 1e-12 else np.inf
-        z0 = missing[b] / size if size > 1e-300 else none
-        first[b] = -sign * z0
-        rho[b] = np.sqrt(max(0.0, 1.0 - z0 * z0))
-    set_to(twice, 0.0)
-    for i in range(d):
-        add_product(twice, mirror[i], mirror[i])
-    for b in range(N):
-        twice[b] = 2.0 / twice[b] if twice[b] > 0.0 else 0.0
-
-
-@inner_kernel
-def reduce_row(
-    rows: Floats, mirror: Floats, twice: Floats, first: Floats, rho: Floats, inner: Floats, P0: Floats, G: Floats
-) -> None:
-    """Reflect rows (d, N), fix their first coordinate, in P0, and scale the others, G (d - 1, N), to a unit ball.
-
-    A row that hardly moves is a constant: its coordinates become zero, in ``rows`` as well.
-    """
-    d, N = rows.shape
-    set_to(inner, 0.0)
-    for i in range(d):
-        add_product(inner, rows[i], mirror[i])
-    for b in range(N):
-        inner[b] *= -twice[b]
-    for i in range(d):
-        add_product(rows[i], inner, mirror[i])
-    add_product(P0, first, rows[0])
-    for b in range(N):
-        size = 0.0
-        for j in range(1, d):
-            size = max(size, abs(rows[j, b]))
-        if size <= CONSTANT_ROW:
-            for j in range(1, d):
-                rows[j, b] = 0.0
-    for j in range(d - 1):
-        for b in range(N):
-            G[j, b] = rho[b] * rows[j + 1, b]
 
 
 # --------------------------------------------------------------------------------------------------------
@@ -542,8 +458,9 @@ def ellipsoid_bounds(data: EllipsoidRows, layer: Layer, first: int, end: int, lo
 def cut_to_simulators(features: Floats, low: Floats, high: Floats, lowest: Floats, highest: Floats) -> None:
     """Cut [low, high] of a row with features (m, d) to what single simulators say; two working vectors."""
     m, d = features.shape
-    set_to(lowest, 1.0)
-    set_to(highest, 0.0)
+    for t in range(m):
+        lowest[t] = 1.0
+        highest[t] = 0.0
     for i in range(d):
         mass = 0.0
         for t in range(m):

@@ -16,10 +16,10 @@ from typing import NamedTuple
 import numpy as np
 
 from advmdp._arrays import Floats, Integers
-from advmdp._compiled import allocating_kernel, body_of, inner_kernel
+from advmdp._compiled import body_of, inner_kernel, kernel
 from advmdp.layered.rows import Rows, row_begin, row_end
 from advmdp.rows.balls import FIRST, FLAT, ROW_TOLERANCE, follow_path, pull_inside
-from advmdp.rows.ellipsoid import ReducedEllipsoid, Scratch, add_multiple, reduce_layer, set_to, whitening
+from advmdp.rows.ellipsoid import Scratch, reduce_block, scratch_for, whitening
 from advmdp.rows.layer import ROUNDING, Layer, entry_bounds, extreme_means, normalise
 
 # Functions that differ by less than this have no direction that floating point could tell.
@@ -46,42 +46,37 @@ def weight_sets(sums: Floats, centres: Floats, grams: Floats, radius: Floats) ->
     layers, d = len(sums), centres.shape[1]
     table = np.zeros((layers, d + 5 + (6 if d == 3 else 0), d))
     found = Weights(table, np.empty((layers, d - 1), dtype=np.int64), np.empty(layers))
-    _fill(sums, centres, grams, radius, found)
+    _fill(sums, centres, grams, radius, found, np.zeros(d * d), scratch_for(d, d))
     return found
 
 
-@allocating_kernel
-def _fill(sums: Floats, centres: Floats, grams: Floats, radius: Floats, found: Weights) -> None:
+@kernel
+def _fill(
+    sums: Floats, centres: Floats, grams: Floats, radius: Floats, found: Weights, features: Floats, scratch: Scratch
+) -> None:
     d = centres.shape[1]
     k = d - 1
-    features = np.empty((1, 1, d, d))
-    P0, G, E0, chi = np.empty((d, 1)), np.empty((d, k, 1)), np.empty((d, 1)), np.empty((k, 1))
-    scratch = Scratch(
-        np.empty((d, d, 1)), np.empty((d, 1)), np.empty((d, 1)), np.empty((5, 1)), np.empty((d, d)), np.empty((d, d)),
-        np.empty((2, d, d)), np.empty((k, d)), np.empty(d), np.empty(k), np.empty((8, d)), np.empty(d, dtype=np.int64),
-    )  # fmt: skip
     for h in range(sums.shape[0]):
-        features[:] = 0.0
         for i in range(d):
-            features[0, 0, i, i] = sums[h]
-        active, smallest = found.active[h].reshape((k, 1)), found.smallest[h : h + 1]
-        block = ReducedEllipsoid(P0, G, E0, G[:0], chi, active, smallest)
-        reduce_layer(features, centres[h], grams[h], radius[h], False, block, scratch)
+            features[i * d + i] = sums[h]
+        whitening(grams[h], radius[h], scratch.squares)
+        found.smallest[h], rho, n_active = reduce_block(features, centres[h], False, scratch)
         rows = found.table[h]
         rows[d + 4, 0] = 1.0 / sums[h]
-        if not smallest[0] <= 1.0 + ROUNDING:
+        if not found.smallest[h] <= 1.0 + ROUNDING:
             continue
-        whitening(grams[h], 1.0, scratch.factor, scratch.whitener)
         for i in range(d):
-            rows[0, i] = P0[i, 0]
-            rows[d, i] = E0[i, 0]
+            rows[0, i] = scratch.rows[0, i]
             for j in range(k):
-                rows[1 + j, i] = G[i, j, 0]
-                rows[d + 1, i] += G[i, j, 0] * G[i, j, 0]
-            away = vertex_distance(scratch.factor, centres[h], i, 1.0 / sums[h])
+                x = rho * scratch.rows[2 + j, i]
+                rows[1 + j, i] = x
+                rows[d + 1, i] += x * x
+            rows[d, i] = scratch.rows[0, i] if scratch.rows[1, i] > 0.0 else 1.0
+            away = vertex_distance(scratch.squares[1], centres[h], i, 1.0 / sums[h])
             rows[d + 2, i] = 1.0 if away <= radius[h] * (1.0 + ROUNDING) else 0.0
         for j in range(k):
-            rows[d + 3, j] = chi[j, 0]
+            rows[d + 3, j] = scratch.work[9, j] / rho if rho > 0.0 else 0.0
+            found.active[h, j] = scratch.picks[j] if j < n_active else -1
         if d == 3:
             corners_of_three(rows[:8], rows[8:])
 
@@ -283,10 +278,12 @@ def mixture_means(
     best = data.layer_work[d * number : (d + 1) * number]
     one = data.layer_work[(d + 1) * number : (d + 1) * number + d]
     if dense:
-        set_to(data.layer_work[: d * N], 0.0)
+        for x in range(d * N):
+            data.layer_work[x] = 0.0
         for t in range(m):
             if values[t] != 0.0:
-                add_multiple(data.layer_work[: d * N], scale * values[t], features[t * d * N : (t + 1) * d * N])
+                for x in range(d * N):
+                    data.layer_work[x] += scale * values[t] * features[t * d * N + x]
     else:
         sparse_functions(rows, layer, features.reshape((d, size)), states, count, scale, values, w)
     active = data.active[h]
