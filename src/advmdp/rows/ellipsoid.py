@@ -22,7 +22,7 @@ import numpy as np
 from advmdp._arrays import Floats, Integers
 from advmdp._compiled import body_of, inner_kernel, kernel
 from advmdp.layered.rows import Rows
-from advmdp.rows.balls import FIRST, FLAT, ROW_TOLERANCE, follow_path, pull_inside, shortest_point
+from advmdp.rows.balls import FIRST, FLAT, ROW_TOLERANCE, combine, largest_in_block, lengths, shortest_point
 from advmdp.rows.layer import ROUNDING, Layer, entry_bounds, extreme_means, normalise
 
 # An entry that moves by less than this over the whole ball is a constant.
@@ -300,175 +300,102 @@ def ellipsoid_rows_of(
 def ellipsoid_means(
     data: EllipsoidRows, layer: Layer, states: Integers, count: int, values: Floats, means: Floats, found: Floats
 ) -> None:
-    """All blocks at a time."""
-    n, m, k, work, sets = layer.n, layer.m, data.k, data.layer_work, data.sets
-    N = n * layer.n_actions
-    entry = data.rows.places[layer.h, 0]
-    P0 = sets.P0[entry : entry + m * N].reshape((m, N))
-    G = sets.G[entry * k : (entry + m * N) * k].reshape((m, k, N))
-    r = m
-    row = entry
-    E = G
-    if data.features.size > 0:
-        r = k + 1
-        row = layer.block * r
-        E = sets.E[row * k : (row + r * N) * k].reshape((r, k, N))
-    at = layer.block * k
-    points = found.shape[0] > 0
-    extremes(
-        P0, G, sets.E0[row : row + r * N].reshape((r, N)), E, sets.chi[at : at + k * N].reshape((k, N)),
-        sets.active[at : at + k * N].reshape((k, N)), sets.smallest[layer.block : layer.block + N], values, work,
-        data.block_work, data.factors, data.picks, points,
-    )  # fmt: skip
-    b = 0
-    for a in range(layer.n_actions):
-        for s in range(n):
-            means[s * layer.n_actions + a] = work[0, b]
-            if points:
-                row = found[(s * layer.n_actions + a) * m : (s * layer.n_actions + a + 1) * m]
-                for t in range(m):
-                    row[t] = P0[t, b]
-                    for j in range(k):
-                        row[t] += G[t, j, b] * work[4 + j, b]
-                normalise(row)
-            b += 1
-
-
-@inner_kernel
-def extremes(
-    P0: Floats, G: Floats, E0: Floats, E: Floats, chi: Floats, active: Integers, smallest: Floats, values: Floats,
-    layer_work: Floats, block_work: Floats, factors: Floats, picks: Integers, points: bool,
-) -> None:  # fmt: skip
-    """max values.(P0 + G chi) over |chi| <= 1, E0 + E chi >= 0.
+    """max values.(P0 + G chi) over |chi| <= 1, E0 + E chi >= 0, of all blocks.
 
     The ball alone gives values.P0 + |g| at chi = g / |g|, g = G' values; where that point keeps the rows it is the
     answer, and other blocks follow their paths one by one.  In every case the result is a value of the dual problem,
     hence an upper bound also where rounding or an iteration limit interferes.
-    The means are left in the first row of ``layer_work`` (4 + k, at least N) and, with ``points``, the points that
-    attain them in the last k; ``block_work`` is (12 + k, w), w at least the number of rows and k + 1.
     """
-    m, k, N = G.shape
-    base, norm, least, row = layer_work[0], layer_work[1], layer_work[2], layer_work[3]
-    slope = layer_work[4:]
-    for b in range(N):
-        base[b] = 0.0
-        norm[b] = 0.0
-        least[b] = 0.0
+    n, n_actions, m, k, sets = layer.n, layer.n_actions, layer.m, data.k, data.sets
+    N = n * n_actions
+    entry = data.rows.places[layer.h, 0]
+    r, row = (k + 1, layer.block * (k + 1)) if data.features.size > 0 else (m, entry)
+    at = layer.block * k
+    P0 = sets.P0[entry : entry + m * N].reshape((m, N))
+    G = sets.G[entry * k : (entry + m * N) * k].reshape((m, k * N))
+    E0 = sets.E0[row : row + r * N].reshape((r, N))
+    E = sets.E[row * k : (row + r * N) * k].reshape((r, k, N))
+    chi, active = sets.chi[at : at + k * N].reshape((k, N)), sets.active[at : at + k * N].reshape((k, N))
+    base, norm, least, height = data.layer_work[0], data.layer_work[1], data.layer_work[2], data.layer_work[3]
+    slopes = data.layer_work[4:]
+    points = found.shape[0] > 0
+    combine(values, P0, 0, N, base)
     for j in range(k):
-        for b in range(N):
-            slope[j, b] = 0.0
-    for t in range(m):
-        f = values[t]
-        if f == 0.0:
-            continue
-        for b in range(N):
-            base[b] += P0[t, b] * f
-        for j in range(k):
-            for b in range(N):
-                slope[j, b] += G[t, j, b] * f
-    for j in range(k):
-        for b in range(N):
-            norm[b] += slope[j, b] * slope[j, b]
-    for b in range(N):
-        norm[b] = np.sqrt(norm[b])
+        combine(values, G, j * N, N, slopes[j])
+    lengths(slopes, N, norm)
     # least: the smallest row value at chi = g / |g|, times |g|.
-    for i in range(E0.shape[0]):
+    for b in range(N):
+        least[b] = 0.0
+    for i in range(r):
         for b in range(N):
-            row[b] = E0[i, b] * norm[b]
+            height[b] = E0[i, b] * norm[b]
         for j in range(k):
             for b in range(N):
-                row[b] += E[i, j, b] * slope[j, b]
+                height[b] += E[i, j, b] * slopes[j, b]
         for b in range(N):
-            least[b] = min(least[b], row[b])
-    # Where a row binds, block by block; with points, every block.
-    r = E0.shape[0]
-    offsets, squares, g, shortest, normals = (
-        block_work[0, :r],
-        block_work[1],
-        block_work[2],
-        block_work[3],
-        block_work[12:],
-    )
-    for b in range(N):
-        steep = norm[b] > FLAT and smallest[b] <= 1.0 + ROUNDING
-        binding = steep and least[b] < 0.0
-        if not (binding or points):
-            continue
-        for i in range(r):
-            offsets[i] = E0[i, b]
-            squares[i] = 0.0
-        for j in range(k):
-            g[j] = slope[j, b]
-            for i in range(r):
-                x = E[i, j, b]
-                normals[j, i] = x
-                squares[i] += x * x
-        if binding:
-            n_active = FIRST
-            while n_active < k and active[n_active, b] >= 0:
-                picks[n_active] = active[n_active, b]
-                n_active += 1
-            norm[b] = follow_path(
-                normals, offsets, squares, norm[b], picks, n_active, g, factors, block_work[4:12], points
-            )
-        if points:
-            for j in range(k):
-                shortest[j] = chi[j, b]
-                if not steep:
-                    g[j] = chi[j, b]
-                elif not binding:
-                    g[j] /= norm[b]
-            pull_inside(normals, offsets, shortest, g)
-            for j in range(k):
-                slope[j, b] = g[j]
+            least[b] = min(least[b], height[b])
     highest = values[0]
     for t in range(1, m):
         highest = max(highest, values[t])
+    work = data.block_work
+    offsets, squares, g, shortest, normals = work[0, :r], work[1], work[2], work[3], work[12:]
     for b in range(N):
+        pair = b % n * n_actions + b // n
+        possible = sets.smallest[layer.block + b] <= 1.0 + ROUNDING
+        steep = norm[b] > FLAT and possible
+        binding = steep and least[b] < 0.0
+        if binding or points:
+            for i in range(r):
+                offsets[i] = E0[i, b]
+                squares[i] = 0.0
+            for j in range(k):
+                g[j] = slopes[j, b]
+                shortest[j] = chi[j, b]
+                data.picks[j] = active[j, b]
+                for i in range(r):
+                    x = E[i, j, b]
+                    normals[j, i] = x
+                    squares[i] += x * x
+            norm[b] = largest_in_block(
+                normals, offsets, squares, shortest, norm[b], steep, binding, g, data.picks, data.factors, work[4:12],
+                points,
+            )  # fmt: skip
+        if points:
+            row_found = found[pair * m : (pair + 1) * m]
+            for t in range(m):
+                row_found[t] = P0[t, b]
+                for j in range(k):
+                    row_found[t] += G[t, j * N + b] * g[j]
+            normalise(row_found)
         # No distribution has a mean above the largest value.
-        base[b] = min(base[b] + norm[b], highest) if smallest[b] <= 1.0 + ROUNDING else np.nan
+        means[pair] = min(base[b] + norm[b], highest) if possible else np.nan
 
 
 @body_of(entry_bounds, EllipsoidRows)
 def ellipsoid_bounds(data: EllipsoidRows, layer: Layer, first: int, end: int, low: Floats, high: Floats) -> None:
     """Those of the ball |chi| <= 1 and, where every row is a mixture of simulators, those of their rows."""
     n, n_actions, m, k = layer.n, layer.n_actions, layer.m, data.k
-    d = k + 1
     N = n * n_actions
     entry = data.rows.places[layer.h, 0]
+    mass = data.block_work[0]
+    mixed = data.features.size > 0
     for pair in range(first * n_actions, end * n_actions):
         b = pair % n_actions * n + pair // n_actions
+        some = data.features[(entry + pair * m) * (k + 1) :]
+        for i in range(k + 1 if mixed else 0):
+            mass[i] = 0.0
+            for t in range(m):
+                mass[i] += some[t * (k + 1) + i]
         for t in range(m):
+            least, most = (1.0, 0.0) if mixed else (0.0, 1.0)
+            for i in range(k + 1 if mixed else 0):
+                if mass[i] > 0.0:  # a simulator that says nothing here adds nothing
+                    least = min(least, some[t * (k + 1) + i] / mass[i])
+                    most = max(most, some[t * (k + 1) + i] / mass[i])
             centre = data.sets.P0[entry + t * N + b]
             square = 0.0
             for j in range(k):
                 slope = data.sets.G[entry * k + (t * k + j) * N + b]
                 square += slope * slope
-            low[pair * m + t] = max(centre - np.sqrt(square), 0.0)
-            high[pair * m + t] = min(centre + np.sqrt(square), 1.0)
-        if data.features.size > 0:
-            begin = (entry + pair * m) * d
-            cut_to_simulators(
-                data.features[begin : begin + m * d].reshape((m, d)), low[pair * m : (pair + 1) * m],
-                high[pair * m : (pair + 1) * m], data.layer_work[0, :m], data.layer_work[1, :m],
-            )  # fmt: skip
-
-
-@inner_kernel
-def cut_to_simulators(features: Floats, low: Floats, high: Floats, lowest: Floats, highest: Floats) -> None:
-    """Cut [low, high] of a row with features (m, d) to what single simulators say; two working vectors."""
-    m, d = features.shape
-    for t in range(m):
-        lowest[t] = 1.0
-        highest[t] = 0.0
-    for i in range(d):
-        mass = 0.0
-        for t in range(m):
-            mass += features[t, i]
-        if mass > 0.0:  # a simulator that says nothing here adds nothing
-            for t in range(m):
-                lowest[t] = min(lowest[t], features[t, i] / mass)
-                highest[t] = max(highest[t], features[t, i] / mass)
-    for t in range(m):
-        low[t] = max(low[t], lowest[t])
-        high[t] = min(high[t], highest[t])
+            low[pair * m + t] = max(centre - np.sqrt(square), least)
+            high[pair * m + t] = min(centre + np.sqrt(square), most)
