@@ -30,8 +30,7 @@ from advmdp.errors import InvalidMDPError
 from advmdp.layered import Layers
 from advmdp.layered.rows import row_begin, row_end
 from advmdp.occupancy import check_policy
-from advmdp.rows.hull import layer_extremes
-from advmdp.rows.layer import Layer, entry_bounds, extreme_means
+from advmdp.rows.layer import Layer, entry_bounds, extreme_means, layer_extremes, list_flagged, sort_decreasing
 from advmdp.solvers.problem import require_rows
 
 #: Mass below this need not be placed: to leave it out makes a lower bound smaller.
@@ -278,27 +277,17 @@ def _backward(
 
 @inner_kernel
 def ancestors(
-    arrivals: Arrivals,
-    h: int,
-    reachable: Flags,
-    states: Integers,
-    count: int,
-    everything: bool,
-    listed: Flags,
+    arrivals: Arrivals, h: int, reachable: Flags, states: Integers, count: int, everything: bool, listed: Flags,
     found: Integers,
-) -> int:
+) -> int:  # fmt: skip
     """The reachable states of layer h that lead to one of some states, into ``found``; their number.
 
     If these states are ``everything`` in their layer, all reachable ones are taken.
     """
     first = arrivals.first[h, 0]
-    number = 0
     if first < 0 or everything:
-        for s in range(reachable.shape[0]):
-            if reachable[s]:
-                found[number] = s
-                number += 1
-        return number
+        return list_flagged(reachable, found)
+    number = 0
     for j in range(count):
         t = first + states[j]
         for x in range(arrivals.at[t], arrivals.at[t + 1]):
@@ -324,18 +313,15 @@ def forward_intervals(
     """
     widest = 0
     entries = 0
-    slots = 0  # states that lead to next states
     for h in range(sizes.shape[0] - 2):
         n = sizes[h]
         m = sizes[h + 1]
         widest = max(widest, n, m)
         entries = max(entries, row_end(data.rows, h, n * n_actions - 1, m) - row_begin(data.rows, h, 0, m))
-        first = arrivals.first[h, 0]
-        slots = max(slots, n * m if first < 0 else arrivals.at[first + m] - arrivals.at[first])
     bounds = np.zeros((2, entries))  # of each entry of a layer; finite where nobody asks
-    leads = np.empty((2, slots))
-    heap = np.empty(widest, dtype=np.int64)
-    room = np.empty((2, widest))
+    leads = np.empty((2, entries))  # of each state to each next state
+    order = np.empty(widest, dtype=np.int64)
+    room = np.empty(widest)
     low[0] = 1.0
     high[0] = 1.0
     state = 0
@@ -348,7 +334,7 @@ def forward_intervals(
         there_low = low[state + n : state + n + m]
         there_high = high[state + n : state + n + m]
         lead(data, layer, arrivals, share, policy[layer.block :], here_high, bounds[0], bounds[1], leads[0], leads[1])
-        next_intervals(arrivals, h, here_low, here_high, leads[0], leads[1], heap, room, there_low, there_high)
+        next_intervals(arrivals, h, here_low, here_high, leads[0], leads[1], order, room, there_low, there_high)
         if share:
             take_the_rest(there_low, there_high, 1.0)
         state += n
@@ -398,20 +384,15 @@ def lead(
             if share:
                 take_the_rest(low[begin:end], high[begin:end], chance)
                 chance = 1.0
-            if at < 0:
-                for t in range(m):
-                    least[t * n + s] += chance * low[begin + t]
-                    most[t * n + s] += chance * high[begin + t]
-            else:
-                shift = arrivals.first[h, 1]
-                for e in range(begin, end):
-                    least[arrivals.slots[shift + e]] += chance * low[e]
-                    most[arrivals.slots[shift + e]] += chance * high[e]
+            for e in range(begin, end):
+                slot = (e - begin) * n + s if at < 0 else arrivals.slots[arrivals.first[h, 1] + e]
+                least[slot] += chance * low[e]
+                most[slot] += chance * high[e]
 
 
 @inner_kernel
 def next_intervals(
-    arrivals: Arrivals, h: int, low: Floats, high: Floats, leads_least: Floats, leads_most: Floats, heap: Integers,
+    arrivals: Arrivals, h: int, low: Floats, high: Floats, leads_least: Floats, leads_most: Floats, order: Integers,
     room: Floats, next_low: Floats, next_high: Floats,
 ) -> None:  # fmt: skip
     """Of the next states, from the states of a layer that lead to each of them; the value of the others is 0."""
@@ -421,69 +402,47 @@ def next_intervals(
     total = 0.0
     for s in range(n):
         left -= low[s]
-        room[0, s] = high[s] - low[s]
-        total += room[0, s]
+        total += high[s] - low[s]
     left = max(left, 0.0)
     begin = 0
     count = n
     for t in range(next_low.shape[0]):
-        here = room[0]
         if first >= 0:
             begin = arrivals.at[first + t] - arrivals.at[first]
             count = arrivals.at[first + t + 1] - arrivals.at[first + t]
-            here = room[1]
         least = 0.0
         most = 0.0
         full = 0.0  # as if all room of these states could be used
         space = 0.0
         for j in range(count):
-            s = j
-            if first >= 0:
-                s = arrivals.states[arrivals.at[first] + begin + j]
-                here[j] = room[0, s]
+            s = j if first < 0 else arrivals.states[arrivals.at[first] + begin + j]
+            room[j] = high[s] - low[s]
             least += low[s] * leads_least[begin + j]
             most += low[s] * leads_most[begin + j]
             full += high[s] * leads_most[begin + j]
-            space += here[j]
+            space += room[j]
         # What finds no room elsewhere must be here, where it leads to the next state least.
         rest = left - (total - space)
         if rest > SETTLED:
-            least += placed(here, leads_least[begin : begin + count], -1.0, rest, heap)
+            least += placed(room, leads_least[begin : begin + count], False, rest, order)
         if space > left:
-            full = most + placed(here, leads_most[begin : begin + count], 1.0, left, heap)
+            full = most + placed(room, leads_most[begin : begin + count], True, left, order)
         next_low[t] = least
         next_high[t] = min(1.0, full)
         begin += count
 
 
 @inner_kernel
-def placed(room: Floats, values: Floats, sign: float, mass: float, heap: Integers) -> float:
-    """The largest (or least, with sign -1) value of some mass, each unit of which has the value of where it is put."""
+def placed(room: Floats, values: Floats, largest: bool, mass: float, order: Integers) -> float:
+    """The largest (or least) value of some mass, each unit of which has the value of where it is put."""
     count = values.shape[0]
-    for i in range(count):
-        heap[i] = i
-    for i in range(count // 2 - 1, -1, -1):
-        sift(values, sign, heap, i, count)
+    sort_decreasing(values, order)
     total = 0.0
-    while count > 0 and mass > 0.0:
-        best = heap[0]
+    for i in range(count):
+        best = order[i if largest else count - 1 - i]
         more = min(mass, room[best])
         total += more * values[best]
         mass -= more
-        count -= 1
-        heap[0] = heap[count]
-        sift(values, sign, heap, 0, count)
-    return total
-
-
-@inner_kernel
-def sift(values: Floats, sign: float, heap: Integers, i: int, count: int) -> None:
-    """Make ``heap`` one again where its element i may be too small."""
-    while 2 * i + 1 < count:
-        child = 2 * i + 1
-        if child + 1 < count and sign * values[heap[child + 1]] > sign * values[heap[child]]:
-            child += 1
-        if not sign * values[heap[child]] > sign * values[heap[i]]:
+        if mass <= 0.0:
             break
-        heap[i], heap[child] = heap[child], heap[i]
-        i = child
+    return total
