@@ -142,15 +142,9 @@ def _bounds(
 
 def _checked_policy(confidence_set: ConfidenceSet, policy: Sequence[ArrayLike]) -> Floats:
     """As one flat vector."""
-    sizes, n_actions = confidence_set.layer_sizes, confidence_set.n_actions
-    if len(policy) != confidence_set.horizon:
-        raise InvalidMDPError(f"policy has {len(policy)} layers; this set needs {confidence_set.horizon}")
-    tables = [float_array(table, f"policy[{h}]", InvalidMDPError) for h, table in enumerate(policy)]
-    for h, table in enumerate(tables):
-        if table.shape != (sizes[h], n_actions):
-            raise InvalidMDPError(f"policy[{h}] has shape {table.shape}; this set needs ({sizes[h]}, {n_actions})")
-    flat: Floats = np.concatenate(tables, axis=None)
-    check_policy(Layers(sizes, n_actions), flat)
+    layers = Layers(confidence_set.layer_sizes, confidence_set.n_actions)
+    flat = layers.flatten(list(policy), "policy")
+    check_policy(layers, flat)
     return flat
 
 
