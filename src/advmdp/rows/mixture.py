@@ -187,7 +187,7 @@ def attained(
             if value >= best:
                 for i in range(d):
                     mu[i] = corners[c, i]
-                return work[4, b] + best
+                return float(work[4, b] + best)
     spread = 0.0
     for i in range(d):
         spread = max(spread, -w[i, b])
@@ -201,7 +201,7 @@ def attained(
     )  # fmt: skip
     if points:
         point_of(table, g, mu)
-    return work[4, b] + min(base + gain, 0.0)
+    return float(work[4, b] + min(base + gain, 0.0))
 
 
 @inner_kernel
