@@ -93,28 +93,13 @@ def list_flagged(flags: Flags, found: Integers) -> int:
 
 @inner_kernel
 def sort_decreasing(values: Floats, order: Integers) -> None:
-    """Indices of ``values`` from largest to smallest, equal ones in their order, by Shell's method."""
-    n = values.shape[0]
-    gap = 1
-    while 3 * gap < n:
-        gap = 3 * gap + 1
-    for i in range(n):
-        order[i] = i
-    while gap > 0:
-        for i in range(gap, n):
-            t = order[i]
-            j = i
-            while j >= gap and comes_before(values, t, order[j - gap]):
-                order[j] = order[j - gap]
-                j -= gap
-            order[j] = t
-        gap //= 3
-
-
-@inner_kernel
-def comes_before(values: Floats, t: int, u: int) -> bool:
-    """In decreasing order of their values, then of the indices."""
-    return values[t] > values[u] or (values[t] == values[u] and t < u)
+    """Indices of ``values`` from largest to smallest; insertion, as layers are short."""
+    for i in range(values.shape[0]):
+        j = i
+        while j > 0 and values[order[j - 1]] < values[i]:
+            order[j] = order[j - 1]
+            j -= 1
+        order[j] = i
 
 
 def row_by_row(one_row: Any) -> Any:

@@ -30,7 +30,7 @@ from advmdp.errors import InvalidMDPError
 from advmdp.layered import Layers
 from advmdp.layered.rows import row_begin, row_end
 from advmdp.occupancy import check_policy
-from advmdp.rows.layer import Layer, entry_bounds, extreme_means, layer_extremes, list_flagged, sort_decreasing
+from advmdp.rows.layer import Layer, entry_bounds, extreme_means, layer_extremes, list_flagged
 from advmdp.solvers.problem import require_rows
 
 #: Mass below this need not be placed: to leave it out makes a lower bound smaller.
@@ -314,7 +314,7 @@ def forward_intervals(
         entries = max(entries, row_end(data.rows, h, n * n_actions - 1, m) - row_begin(data.rows, h, 0, m))
     bounds = np.zeros((2, entries))  # of each entry of a layer; finite where nobody asks
     leads = np.empty((2, entries))  # of each state to each next state
-    order = np.empty(widest, dtype=np.int64)
+    heap = np.empty(widest, dtype=np.int64)
     room = np.empty(widest)
     low[0] = 1.0
     high[0] = 1.0
@@ -328,7 +328,7 @@ def forward_intervals(
         there_low = low[state + n : state + n + m]
         there_high = high[state + n : state + n + m]
         lead(data, layer, arrivals, share, policy[layer.block :], here_high, bounds[0], bounds[1], leads[0], leads[1])
-        next_intervals(arrivals, h, here_low, here_high, leads[0], leads[1], order, room, there_low, there_high)
+        next_intervals(arrivals, h, here_low, here_high, leads[0], leads[1], heap, room, there_low, there_high)
         if share:
             take_the_rest(there_low, there_high, 1.0)
         state += n
@@ -386,7 +386,7 @@ def lead(
 
 @inner_kernel
 def next_intervals(
-    arrivals: Arrivals, h: int, low: Floats, high: Floats, leads_least: Floats, leads_most: Floats, order: Integers,
+    arrivals: Arrivals, h: int, low: Floats, high: Floats, leads_least: Floats, leads_most: Floats, heap: Integers,
     room: Floats, next_low: Floats, next_high: Floats,
 ) -> None:  # fmt: skip
     """Of the next states, from the states of a layer that lead to each of them; the value of the others is 0."""
@@ -418,25 +418,42 @@ def next_intervals(
         # What finds no room elsewhere must be here, where it leads to the next state least.
         rest = left - (total - space)
         if rest > SETTLED:
-            least += placed(room, leads_least[begin : begin + count], False, rest, order)
+            least += placed(room, leads_least[begin : begin + count], -1.0, rest, heap)
         if space > left:
-            full = most + placed(room, leads_most[begin : begin + count], True, left, order)
+            full = most + placed(room, leads_most[begin : begin + count], 1.0, left, heap)
         next_low[t] = least
         next_high[t] = min(1.0, full)
         begin += count
 
 
 @inner_kernel
-def placed(room: Floats, values: Floats, largest: bool, mass: float, order: Integers) -> float:
-    """The largest (or least) value of some mass, each unit of which has the value of where it is put."""
+def placed(room: Floats, values: Floats, sign: float, mass: float, heap: Integers) -> float:
+    """The largest (or least, with sign -1) value of some mass, each unit of which has the value of where it is put."""
     count = values.shape[0]
-    sort_decreasing(values, order)
-    total = 0.0
     for i in range(count):
-        best = order[i if largest else count - 1 - i]
+        heap[i] = i
+    for i in range(count // 2 - 1, -1, -1):
+        sift(values, sign, heap, i, count)
+    total = 0.0
+    while count > 0 and mass > 0.0:
+        best = heap[0]
         more = min(mass, room[best])
         total += more * values[best]
         mass -= more
-        if mass <= 0.0:
-            break
+        count -= 1
+        heap[0] = heap[count]
+        sift(values, sign, heap, 0, count)
     return total
+
+
+@inner_kernel
+def sift(values: Floats, sign: float, heap: Integers, i: int, count: int) -> None:
+    """Make ``heap`` one again where its element i may be too small."""
+    while 2 * i + 1 < count:
+        child = 2 * i + 1
+        if child + 1 < count and sign * values[heap[child + 1]] > sign * values[heap[child]]:
+            child += 1
+        if not sign * values[heap[child]] > sign * values[heap[i]]:
+            break
+        heap[i], heap[child] = heap[child], heap[i]
+        i = child
