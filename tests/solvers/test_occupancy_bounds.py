@@ -267,8 +267,8 @@ def test_no_targets_have_no_bounds():
     [
         ([["a", "b"]], r"policy\[0\] is not an array of numbers"),
         ([[0.5, 0.5], [1.0]], r"policy\[0\] is not an array of numbers"),
-        ([0.5, 0.5], r"policy\[0\] has shape \(2,\); this set needs"),
-        (0.5, r"policy\[0\] has shape \(\); this set needs"),
+        ([0.5, 0.5], r"policy\[0\] has shape \(2,\), should be"),
+        (0.5, r"policy\[0\] has shape \(\), should be"),
         (np.array([[0.5 + 0.5j]]), r"policy\[0\] is not an array of numbers: its type is complex"),
     ],
 )

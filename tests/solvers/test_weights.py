@@ -9,18 +9,14 @@ from hypothesis import strategies as st
 
 from advmdp._compiled import kernel
 from advmdp.confidence import EllipsoidSet
-from advmdp.rows.mixture import largest, largest_of_three, weight_sets
+from advmdp.rows.mixture import attained, largest, weight_sets
 from tests.solvers import reference
 
 
 @kernel
-def call(table, active, w, picks, factors, work, points):
-    return largest(table, active, w, picks, factors, work, points)
-
-
-@kernel
-def call_three(table, w, means):
-    largest_of_three(table, w, means)
+def call(weights, w, work, slopes, picks, factors, block_work, points):
+    largest(weights.table[0], weights.corners[0], w, 1, work, slopes)
+    return attained(weights, 0, w, work, slopes, 0, picks, factors, block_work, points)
 
 
 class WeightSet:
@@ -28,20 +24,21 @@ class WeightSet:
 
     def __init__(self, c, centre, gram, radius):
         self.c, self.centre, self.gram, self.radius = c, centre, gram, radius
-        sets = weight_sets(np.array([c]), centre[None], gram[None], np.array([radius]))
-        self.table, self.active, self.smallest = sets.table[0], sets.active[0], float(sets.smallest[0])
+        self.sets = weight_sets(np.array([c]), centre[None], gram[None], np.array([radius]))
+        self.smallest = float(self.sets.smallest[0])
 
     def largest(self, w):
         """The largest value of w.mu, and a point that attains it."""
         d = len(w)
-        work, picks, factors = np.empty((10, d)), np.empty(d, dtype=np.int64), np.empty((2, d, d))
-        value = call(self.table, self.active, w.copy(), picks, factors, work, True)
-        assert value == call(self.table, self.active, w.copy(), picks, factors, np.empty_like(work), False)
-        if d == 3:
-            found = np.empty(1)
-            call_three(self.table, w[:, None].copy(), found)
-            assert found[0] == pytest.approx(value, rel=1e-12, abs=1e-12 * np.ptp(w))
-        return value, work[0].copy()
+        work, slopes, mu = np.empty((6, 1)), np.empty((d - 1, 1)), np.empty((10, d))
+        picks, factors = np.empty(d, dtype=np.int64), np.empty((2, d, d))
+        value = call(self.sets, w[:, None].copy(), work, slopes, picks, factors, mu, True)
+        assert value == call(self.sets, w[:, None].copy(), work, slopes, picks, factors, np.empty_like(mu), False)
+        guess = work[3, 0]
+        assert d > 3 or guess <= 0.0
+        if guess <= 0.0:
+            assert work[4, 0] + guess == pytest.approx(value, rel=1e-12, abs=1e-12 * np.ptp(w))
+        return value, mu[0].copy()
 
     def outside(self, mu):
         """By how much a point is outside the set, relative to its size."""

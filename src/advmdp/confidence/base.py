@@ -18,9 +18,8 @@ from numpy.typing import ArrayLike, NDArray
 from advmdp.errors import InvalidMDPError, InvalidSpecError
 from advmdp.layered import with_copied_rows
 from advmdp.layered.rows import SparseRows, is_sparse, like, per_entry, sparse_table, sums_of, values_of
-from advmdp.rows.hull import layer_hull
 from advmdp.rows.layer import ROUNDING as ROUNDING
-from advmdp.rows.layer import Layer
+from advmdp.rows.layer import Layer, layer_hull
 
 #: Dense: ``(S_h, A, ...)``.
 Table = NDArray[np.float64]

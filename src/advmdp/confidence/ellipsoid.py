@@ -205,7 +205,7 @@ class EllipsoidSet(ConfidenceSet):
     def compiled_rows(self) -> MixtureRows | EllipsoidRows:
         widest = max(self.layer_sizes)
         if self.weights is not None:
-            return mixture_rows_of(self.weights, self.feature_tables.rows, widest * self.n_actions)
+            return mixture_rows_of(self.weights, self.feature_tables.rows, self.n_actions)
         features = self.flat_features if self.simplex else np.empty(0)
         supports = dense_supports(self.layer_sizes[:-1], self.n_actions)
         return ellipsoid_rows_of(self.reduced, supports, features, self.dim - 1, widest, self.n_actions)

@@ -98,6 +98,63 @@ def shortest_point(
 
 
 @inner_kernel
+def combine(factors: Floats, w: Floats, first: int, count: int, found: Floats) -> None:
+    """``found[b] = sum_i factors_i w[i, first + b]``, three at a time, which makes fewer loops."""
+    d = w.shape[0]
+    for i in range(0, d, 3):
+        j, k = min(i + 1, d - 1), min(i + 2, d - 1)
+        x = factors[i]
+        y = factors[j] if j > i else 0.0
+        z = factors[k] if k > j else 0.0
+        if i > 0 and x == 0.0 and y == 0.0 and z == 0.0:
+            continue
+        # Views: where an index might count from the end, a loop does not vectorise.
+        one, two, three = w[i, first : first + count], w[j, first : first + count], w[k, first : first + count]
+        if i == 0:
+            for b in range(count):
+                found[b] = x * one[b] + y * two[b] + z * three[b]
+        else:
+            for b in range(count):
+                found[b] += x * one[b] + y * two[b] + z * three[b]
+
+
+@inner_kernel
+def lengths(vectors: Floats, count: int, norm: Floats) -> None:
+    """Of the first ``count`` columns."""
+    for b in range(count):
+        norm[b] = 0.0
+    for j in range(vectors.shape[0]):
+        for b in range(count):
+            norm[b] += vectors[j, b] * vectors[j, b]
+    for b in range(count):
+        norm[b] = np.sqrt(norm[b])
+
+
+@inner_kernel
+def largest_in_block(
+    normals: Floats, offsets: Floats, squares: Floats, shortest: Floats, norm: float, steep: bool, binding: bool,
+    g: Floats, rows: Integers, factors: Floats, work: Floats, points: bool,
+) -> float:  # fmt: skip
+    """max g.x over |x| <= 1, offset_i + normal_i.x >= 0, where ``norm`` is |g|; with ``points``, g receives x.
+
+    Unless a row is ``binding`` the ball decides; where the function is not ``steep`` all points are alike, and the
+    ``shortest`` one is taken.  ``rows`` are those that it lies on, -1 beyond their number.
+    """
+    k = normals.shape[0]
+    if binding:
+        n_active = FIRST
+        while n_active < k and rows[n_active] >= 0:
+            n_active += 1
+        norm = follow_path(normals, offsets, squares, norm, rows, n_active, g, factors, work, points)
+    elif points:
+        for j in range(k):
+            g[j] = g[j] / norm if steep else shortest[j]
+    if points:
+        pull_inside(normals, offsets, shortest, g)
+    return norm
+
+
+@inner_kernel
 def height_of(normals: Floats, offsets: Floats, i: int, point: Floats) -> float:
     """``offset_i + normal_i.x``."""
     value = offsets[i]
@@ -130,17 +187,16 @@ def follow_path(
     moving, y, c = work[3], work[4], work[5]  # moving: g - Q c
     start, rate = work[6], work[7]  # multipliers along the piece: start + t rate
     n_active = factor_rows(normals, rows, FIRST, n_active, basis, triangle)
-    start_piece(normals, offsets, g, rows, n_active, basis, triangle, moving, y, c, height, climb)
     t = 0.0
     last = NONE  # the row of the previous event, which may not take part in the next one
-    for _ in range(4 * (r + k)):
+    for pieces_left in range(4 * (r + k), 0, -1):
+        start_piece(normals, offsets, g, rows, n_active, basis, triangle, moving, y, c, height, climb, start, rate)
         square_fixed = 0.0
         for p in range(n_active):
             square_fixed += y[p] * y[p]
         square_moving = 0.0
         for j in range(k):
             square_moving += moving[j] * moving[j]
-        multipliers(triangle, y, c, n_active, start, rate)
         still = square_moving <= FLAT * FLAT * norm * norm
         end = np.inf
         if not still:
@@ -162,19 +218,18 @@ def follow_path(
                         enters, leaves = i, NONE
                         end = max(-height[i] / v, t)
         t = end
+        if pieces_left == 1 or (enters < 0 and leaves < 0):
+            break
         if enters >= 0:
             last = enters
             rows[min(n_active, k - 1)] = enters
             if n_active < k and append_row(normals, enters, basis, triangle, n_active):
                 n_active += 1
-        elif leaves >= 0:
+        else:
             last = rows[leaves]
             for p in range(leaves, n_active - 1):
                 rows[p] = rows[p + 1]
             n_active = factor_rows(normals, rows, leaves, n_active - 1, basis, triangle)
-        else:
-            break
-        start_piece(normals, offsets, g, rows, n_active, basis, triangle, moving, y, c, height, climb)
 
     if points:
         point_of_piece(basis, y, n_active, t, moving, k, c)
@@ -201,9 +256,9 @@ def follow_path(
 @inner_kernel
 def start_piece(
     normals: Floats, offsets: Floats, g: Floats, rows: Integers, n_active: int, basis: Floats, triangle: Floats,
-    moving: Floats, y: Floats, c: Floats, height: Floats, climb: Floats,
+    moving: Floats, y: Floats, c: Floats, height: Floats, climb: Floats, start: Floats, rate: Floats,
 ) -> None:  # fmt: skip
-    """The affine functions of the piece with these (factored) active rows."""
+    """The affine functions of the piece with these (factored) active rows: R start = y, R rate = -c."""
     k, r = normals.shape[0], offsets.shape[0]
     for j in range(k):
         moving[j] = g[j]
@@ -218,6 +273,14 @@ def start_piece(
         for j in range(k):
             moving[j] -= inner * basis[p, j]
         c[p] = inner
+    for p in range(n_active - 1, -1, -1):
+        from_y = y[p]
+        from_c = -c[p]
+        for o in range(p + 1, n_active):
+            from_y -= triangle[p, o] * start[o]
+            from_c -= triangle[p, o] * rate[o]
+        start[p] = from_y / triangle[p, p]
+        rate[p] = from_c / triangle[p, p]
     for i in range(r):
         height[i] = offsets[i]
         climb[i] = 0.0
@@ -245,20 +308,6 @@ def point_of_piece(basis: Floats, y: Floats, n_active: int, t: float, moving: Fl
         point[j] = 0.0 if t == np.inf else t * moving[j]
         for p in range(n_active):
             point[j] += basis[p, j] * y[p]
-
-
-@inner_kernel
-def multipliers(triangle: Floats, y: Floats, c: Floats, n_active: int, start: Floats, rate: Floats) -> None:
-    """R start = y, R rate = -c."""
-    for p in range(n_active - 1, -1, -1):
-        from_y = y[p]
-        from_c = -c[p]
-        for o in range(p + 1, n_active):
-            from_y -= triangle[p, o] * start[o]
-            from_c -= triangle[p, o] * rate[o]
-        inverse = 1.0 / triangle[p, p]
-        start[p] = from_y * inverse
-        rate[p] = from_c * inverse
 
 
 @inner_kernel

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from advmdp._arrays import Floats, Integers
-from advmdp._compiled import chosen_kernel, inner_kernel, sum_kernel
-from advmdp.layered.rows import Rows, row_begin, row_end
+from advmdp._arrays import Flags, Floats, Integers
+from advmdp._compiled import chosen_kernel, inner_kernel, kernel, sum_kernel
+from advmdp.layered.rows import Rows, entry_of, row_begin, row_end
 
 ROUNDING = 1e-12
 """Sums of probabilities are compared with one up to this much, the error of adding a long row."""
@@ -42,6 +42,53 @@ def entry_bounds(data: Any, layer: Layer, first: int, end: int, low: Floats, hig
     They are what a single entry says, without what the others of its row leave to it.
     """
     raise NotImplementedError
+
+
+@kernel
+def layer_extremes(data: Any, layer: Layer, states: Integers, values: Floats, means: Floats) -> None:
+    """:func:`extreme_means` of all these states."""
+    extreme_means(data, layer, states, states.shape[0], values, means, values[:0])
+
+
+@kernel
+def layer_hull(
+    data: Any, layer: Layer, arrivals: Any, states: Integers, values: Floats, means: Floats, low: Floats, high: Floats
+) -> None:
+    """Extremes of each entry of a layer, by the means of indicators over the states that lead to them.
+
+    ``values`` (m,) is zero before and after; ``states`` has all states of the layer and is overwritten if it is sparse.
+    """
+    rows, h, n_actions, m = data.rows, layer.h, layer.n_actions, layer.m
+    first = arrivals.first[h, 0]
+    start = row_begin(rows, h, 0, m)
+    count = layer.n
+    for t in range(m):
+        if first >= 0:
+            begin = arrivals.at[first + t]
+            count = arrivals.at[first + t + 1] - begin
+            for j in range(count):
+                states[j] = arrivals.states[begin + j]
+        for sign in (1.0, -1.0):
+            values[t] = sign
+            extreme_means(data, layer, states, count, values, means, values[:0])
+            found = high if sign > 0.0 else low
+            for j in range(count):
+                for pair in range(states[j] * n_actions, (states[j] + 1) * n_actions):
+                    e = entry_of(rows, h, pair, m, t)
+                    if e >= 0:
+                        found[e - start] = sign * means[pair]
+        values[t] = 0.0
+
+
+@inner_kernel
+def list_flagged(flags: Flags, found: Integers) -> int:
+    """The indices of the flags that are set; their number."""
+    count = 0
+    for s in range(flags.shape[0]):
+        if flags[s]:
+            found[count] = s
+            count += 1
+    return count
 
 
 @inner_kernel

@@ -16,27 +16,28 @@ from typing import NamedTuple
 import numpy as np
 
 from advmdp._arrays import Floats, Integers
-from advmdp._compiled import allocating_kernel, body_of, inner_kernel
+from advmdp._compiled import body_of, inner_kernel, kernel
 from advmdp.layered.rows import Rows, row_begin, row_end
-from advmdp.rows.balls import FIRST, FLAT, ROW_TOLERANCE, follow_path, pull_inside
-from advmdp.rows.ellipsoid import ReducedEllipsoid, Scratch, add_multiple, reduce_layer, set_to, whitening
+from advmdp.rows.balls import FLAT, ROW_TOLERANCE, combine, largest_in_block, lengths
+from advmdp.rows.ellipsoid import Scratch, reduce_block, scratch_for, whitening
 from advmdp.rows.layer import ROUNDING, Layer, entry_bounds, extreme_means, normalise
 
-# Functions that differ by less than this have no direction that floating point could tell.
-SMALLEST_SPREAD = 1e-100
+# So many pairs, or a state's, are asked about at a time: what is known of them stays in the fastest memory.
+AT_A_TIME = 128
 
 
 class Weights(NamedTuple):
     """The sets M of layers 0..H-2.
 
     ``table`` of a layer has rows of d numbers, of which the first is P0 and the next k are G'; then, from row d on:
-    the offsets of mu >= 0 in the form offset + G chi, the squares of their slopes, which vertices are in M, the point
-    next to the centre (chi), and 1 / c.  With d = 3 six points of M follow, among which are all its corners.
-    ``active``: the rows that the point next to the centre lies on.  ``smallest``: the smallest multiple of the radius
-    that leaves M a point.
+    the offsets of mu >= 0 in the form offset + G chi, the squares of their slopes, the point next to the centre (chi),
+    and 1 / c.  ``corners`` are points of M, among which are the vertices of the simplex that M has and, with d <= 3,
+    all its corners.  ``active``: the rows that the point next to the centre lies on.  ``smallest``: the smallest
+    multiple of the radius that leaves M a point.
     """
 
     table: Floats
+    corners: Floats
     active: Integers
     smallest: Floats
 
@@ -44,46 +45,48 @@ class Weights(NamedTuple):
 def weight_sets(sums: Floats, centres: Floats, grams: Floats, radius: Floats) -> Weights:
     """The sets of layers whose features have these ``sums``, c."""
     layers, d = len(sums), centres.shape[1]
-    table = np.zeros((layers, d + 5 + (6 if d == 3 else 0), d))
-    found = Weights(table, np.empty((layers, d - 1), dtype=np.int64), np.empty(layers))
-    _fill(sums, centres, grams, radius, found)
+    corners = np.empty((layers, 6 if d == 3 else d, d))
+    found = Weights(np.zeros((layers, d + 4, d)), corners, np.empty((layers, d - 1), dtype=np.int64), np.empty(layers))
+    _fill(sums, centres, grams, radius, found, np.zeros(d * d), scratch_for(d, d))
     return found
 
 
-@allocating_kernel
-def _fill(sums: Floats, centres: Floats, grams: Floats, radius: Floats, found: Weights) -> None:
+@kernel
+def _fill(
+    sums: Floats, centres: Floats, grams: Floats, radius: Floats, found: Weights, features: Floats, scratch: Scratch
+) -> None:
     d = centres.shape[1]
     k = d - 1
-    features = np.empty((1, 1, d, d))
-    P0, G, E0, chi = np.empty((d, 1)), np.empty((d, k, 1)), np.empty((d, 1)), np.empty((k, 1))
-    scratch = Scratch(
-        np.empty((d, d, 1)), np.empty((d, 1)), np.empty((d, 1)), np.empty((5, 1)), np.empty((d, d)), np.empty((d, d)),
-        np.empty((2, d, d)), np.empty((k, d)), np.empty(d), np.empty(k), np.empty((8, d)), np.empty(d, dtype=np.int64),
-    )  # fmt: skip
     for h in range(sums.shape[0]):
-        features[:] = 0.0
         for i in range(d):
-            features[0, 0, i, i] = sums[h]
-        active, smallest = found.active[h].reshape((k, 1)), found.smallest[h : h + 1]
-        block = ReducedEllipsoid(P0, G, E0, G[:0], chi, active, smallest)
-        reduce_layer(features, centres[h], grams[h], radius[h], False, block, scratch)
-        rows = found.table[h]
-        rows[d + 4, 0] = 1.0 / sums[h]
-        if not smallest[0] <= 1.0 + ROUNDING:
+            features[i * d + i] = sums[h]
+        whitening(grams[h], radius[h], scratch.squares)
+        found.smallest[h], rho, n_active = reduce_block(features, centres[h], False, scratch)
+        table, corners = found.table[h], found.corners[h]
+        table[d + 3, 0] = 1.0 / sums[h]
+        if not found.smallest[h] <= 1.0 + ROUNDING:
             continue
-        whitening(grams[h], 1.0, scratch.factor, scratch.whitener)
         for i in range(d):
-            rows[0, i] = P0[i, 0]
-            rows[d, i] = E0[i, 0]
+            table[0, i] = scratch.rows[0, i]
             for j in range(k):
-                rows[1 + j, i] = G[i, j, 0]
-                rows[d + 1, i] += G[i, j, 0] * G[i, j, 0]
-            away = vertex_distance(scratch.factor, centres[h], i, 1.0 / sums[h])
-            rows[d + 2, i] = 1.0 if away <= radius[h] * (1.0 + ROUNDING) else 0.0
+                x = rho * scratch.rows[2 + j, i]
+                table[1 + j, i] = x
+                table[d + 1, i] += x * x
+            table[d, i] = scratch.rows[0, i] if scratch.rows[1, i] > 0.0 else 1.0
         for j in range(k):
-            rows[d + 3, j] = chi[j, 0]
+            table[d + 2, j] = scratch.work[9, j] / rho if rho > 0.0 else 0.0
+            found.active[h, j] = scratch.picks[j] if j < n_active else -1
+        for i in range(corners.shape[0]):
+            point_of(table, table[d + 2], corners[i])
+            for j in range(d):
+                corners[i, j] = max(corners[i, j], 0.0)
         if d == 3:
-            corners_of_three(rows[:8], rows[8:])
+            corners_of_three(table, corners)
+        else:
+            for i in range(d):
+                away = vertex_distance(scratch.squares[1], centres[h], i, 1.0 / sums[h])
+                for j in range(d if away <= radius[h] * (1.0 + ROUNDING) else 0):
+                    corners[i, j] = 1.0 if j == i else 0.0
 
 
 @inner_kernel
@@ -101,9 +104,7 @@ def vertex_distance(factor: Floats, centre: Floats, i: int, share: float) -> flo
 
 @inner_kernel
 def corners_of_three(table: Floats, corners: Floats) -> None:
-    """The ends of the sides mu_i = 0 of M with d = 3; where a side has none, the point next to the centre."""
-    for i in range(6):
-        point_of(table, table[6], corners[i])
+    """The ends of the sides mu_i = 0 of M with d = 3; where a side has none, the corner is left as it is."""
     for i in range(3):
         square = table[4, i]
         inverse = 1.0 / np.sqrt(square) if square > 0.0 else 0.0
@@ -123,108 +124,84 @@ def corners_of_three(table: Floats, corners: Floats) -> None:
 
 
 @inner_kernel
-def largest(
-    table: Floats, active: Integers, w: Floats, picks: Integers, factors: Floats, work: Floats, points: bool
-) -> float:
-    """max of w.mu over the set M of a layer of :class:`Weights`, which must not be empty; w is overwritten.
-
-    A value of the dual problem, so an upper bound also where rounding interferes.  With ``points``, the first row of
-    ``work`` (10, d) receives a mu that attains it.  Most of the time one of two guesses is right: the best vertex, and
-    the point of the ball in the plane sum mu = 1.  With d = 3 there is no other case but the corners.
-    """
-    d = w.shape[0]
-    k = d - 1
-    mu = work[0]
-    g = work[1]
-    best = 0
-    top = w[0]
-    low = w[0]
-    for i in range(1, d):
-        if w[i] > top:
-            top = w[i]
-            best = i
-        low = min(low, w[i])
-    spread = top - low
-    if spread > SMALLEST_SPREAD and table[d + 2, best] > 0.0:
-        for i in range(d if points else 0):
-            mu[i] = 1.0 if i == best else 0.0
-        return float(top)
-    base = 0.0
-    for i in range(d):
-        w[i] -= top  # what is the same for all simulators is exact
-        base += table[0, i] * w[i]
-    square = 0.0
-    for j in range(k):
-        g[j] = 0.0
-        for i in range(d):
-            g[j] += table[1 + j, i] * w[i]
-        square += g[j] * g[j]
-    gain = np.sqrt(square)
-    if not spread > SMALLEST_SPREAD or gain <= FLAT * spread:
-        base = base if spread > SMALLEST_SPREAD else 0.0
-        for j in range(k):
-            g[j] = table[d + 3, j]
-    else:
-        least = 0.0
-        for i in range(d):
-            climb = table[d, i] * gain
-            for j in range(k):
-                climb += table[1 + j, i] * g[j]
-            least = min(least, climb)
-        if least >= 0.0:
-            for j in range(k):
-                g[j] /= gain
-        elif d == 3:  # a corner, as in the function below
-            gain = -np.inf
-            for i in range(6):
-                corner = table[8 + i]
-                value = corner[0] * w[0] + corner[1] * w[1] + corner[2] * w[2]
-                if value > gain:
-                    gain = value
-                    best = i
-            for i in range(3):
-                mu[i] = table[8 + best, i]
-            return float(top + min(gain, 0.0))
-        else:
-            n_active = FIRST
-            while n_active < k and active[n_active] >= 0:
-                picks[n_active] = active[n_active]
-                n_active += 1
-            gain = follow_path(table[1:d], table[d], table[d + 1], gain, picks, n_active, g, factors, work[2:], points)
-    if points:
-        pull_inside(table[1:d], table[d], table[d + 3], g)
-        point_of(table, g, mu)
-    return float(top + min(base + gain, 0.0))
+def over_ball(table: Floats, w: Floats, first: int, count: int, base: Floats, norm: Floats, slopes: Floats) -> None:
+    """Of functions w (d, at least first + count): w.P0, |G'w| and G'w."""
+    combine(table[0], w, first, count, base)
+    for j in range(w.shape[0] - 1):
+        combine(table[1 + j], w, first, count, slopes[j])
+    lengths(slopes[: w.shape[0] - 1], count, norm)
 
 
 @inner_kernel
-def largest_of_three(table: Floats, w: Floats, means: Floats) -> None:
-    """:func:`largest` for d = 3 and many functions w ``(3, N)``: M is part of a disc.
+def largest(table: Floats, corners: Floats, w: Floats, count: int, work: Floats, slopes: Floats) -> None:
+    """max of w.mu over the set M of a layer of :class:`Weights`, for ``count`` functions w (d, at least count).
 
-    A linear function is largest in a corner or, if that point is in M, where the whole disc would have it.
+    Most of the time one of two guesses is right: a corner, and the point of the ball in the plane sum mu = 1.  Left in
+    ``work`` (6, at least count) are what :func:`over_ball` says of w less its largest entry, which w is then; the least
+    entry of that point, times the norm; the maximum, NaN where neither guess is right; and the largest entry.
     """
-    # Everything in registers: that is what makes a loop which takes several pairs at a time.
-    px, py, pz = table[0, 0], table[0, 1], table[0, 2]
-    ax, ay, az, bx, by, bz = table[1, 0], table[1, 1], table[1, 2], table[2, 0], table[2, 1], table[2, 2]
-    ex, ey, ez = table[3, 0], table[3, 1], table[3, 2]
-    x1, y1, z1, x2, y2, z2 = table[8, 0], table[8, 1], table[8, 2], table[9, 0], table[9, 1], table[9, 2]
-    x3, y3, z3, x4, y4, z4 = table[10, 0], table[10, 1], table[10, 2], table[11, 0], table[11, 1], table[11, 2]
-    x5, y5, z5, x6, y6, z6 = table[12, 0], table[12, 1], table[12, 2], table[13, 0], table[13, 1], table[13, 2]
-    for b in range(means.shape[0]):
-        top = max(w[0, b], max(w[1, b], w[2, b]))
-        x = w[0, b] - top  # what is the same for all simulators is exact
-        y = w[1, b] - top
-        z = w[2, b] - top
-        first = ax * x + ay * y + az * z
-        second = bx * x + by * y + bz * z
-        norm = np.sqrt(first * first + second * second)
-        sides = min(ax * first + bx * second + ex * norm, ay * first + by * second + ey * norm)
-        sides = min(sides, az * first + bz * second + ez * norm)
-        best = px * x + py * y + pz * z + norm if sides >= 0.0 else -np.inf
-        best = max(best, max(x1 * x + y1 * y + z1 * z, x2 * x + y2 * y + z2 * z))
-        best = max(best, max(x3 * x + y3 * y + z3 * z, x4 * x + y4 * y + z4 * z))
-        best = max(best, max(x5 * x + y5 * y + z5 * z, x6 * x + y6 * y + z6 * z))
-        means[b] = top + min(best, 0.0)
+    d = w.shape[0]
+    base, norm, least, best, top, row = work[0], work[1], work[2], work[3], work[4], work[5]
+    for i in range(d):
+        for b in range(count):
+            top[b] = max(top[b], w[i, b]) if i > 0 else w[i, b]
+    for i in range(d):
+        for b in range(count):
+            w[i, b] -= top[b]  # what is the same for all simulators is exact
+    over_ball(table, w, 0, count, base, norm, slopes)
+    for b in range(count):
+        least[b] = 0.0
+    for i in range(d if d > 1 else 0):  # the only simulator has all the weight
+        combine(table[1:d, i], slopes, 0, count, row)
+        for b in range(count):
+            least[b] = min(least[b], row[b] + table[d, i] * norm[b])
+    for b in range(count):
+        best[b] = min(base[b] + norm[b], 0.0) if least[b] >= 0.0 else -np.inf
+    for c in range(corners.shape[0]):
+        combine(corners[c], w, 0, count, row)
+        for b in range(count):
+            best[b] = max(best[b], row[b])
+    for b in range(count if d > 3 else 0):
+        best[b] = best[b] if least[b] >= 0.0 or best[b] >= 0.0 else np.nan
+
+
+@inner_kernel
+def attained(
+    weights: Weights, h: int, w: Floats, work: Floats, slopes: Floats, b: int, picks: Integers, factors: Floats,
+    block_work: Floats, points: bool,
+) -> float:  # fmt: skip
+    """The maximum that :func:`largest` was asked for, also where neither guess is right.
+
+    A value of the dual problem, so an upper bound also where rounding interferes.  With ``points``, the first row of
+    ``block_work`` (10, d) receives a mu that attains it.
+    """
+    table, corners = weights.table[h], weights.corners[h]
+    d = w.shape[0]
+    mu, g = block_work[0], block_work[1]
+    base, norm, binding, best = work[0, b], work[1, b], work[2, b] < 0.0, work[3, b]
+    if binding and best <= 0.0:
+        for c in range(corners.shape[0]):
+            value = 0.0
+            for i in range(d):
+                value += corners[c, i] * w[i, b]
+            if value >= best:
+                for i in range(d):
+                    mu[i] = corners[c, i]
+                return float(work[4, b] + best)
+    spread = 0.0
+    for i in range(d):
+        spread = max(spread, -w[i, b])
+    for j in range(d - 1):
+        g[j] = slopes[j, b]
+        picks[j] = weights.active[h, j]
+    steep = norm > FLAT * spread
+    gain = largest_in_block(
+        table[1:d], table[d], table[d + 1], table[d + 2], norm, steep, steep and binding, g, picks, factors,
+        block_work[2:], points,
+    )  # fmt: skip
+    if points:
+        point_of(table, g, mu)
+    return float(work[4, b] + min(base + gain, 0.0))
 
 
 @inner_kernel
@@ -246,20 +223,19 @@ class MixtureRows(NamedTuple):
     one, the :class:`Weights`, and memory."""
 
     rows: Rows
-    table: Floats
-    active: Integers
-    smallest: Floats
+    weights: Weights
     picks: Integers
     factors: Floats
-    layer_work: Floats
+    work: Floats
     block_work: Floats
 
 
-def mixture_rows_of(weights: Weights, features: Rows, pairs: int) -> MixtureRows:
-    """For passes over layers of at most so many pairs, with memory of their own."""
+def mixture_rows_of(weights: Weights, features: Rows, n_actions: int) -> MixtureRows:
+    """For passes, with memory of their own."""
     d = weights.table.shape[2]
+    width = max(AT_A_TIME, n_actions)
     return MixtureRows(
-        features, *weights, np.empty(d, dtype=np.int64), np.empty((2, d, d)), np.empty((d + 1) * pairs + d),
+        features, weights, np.empty(d, dtype=np.int64), np.empty((2, d, d)), np.empty((2 * d + 5, width)),
         np.empty((10, d)),
     )  # fmt: skip
 
@@ -268,87 +244,76 @@ def mixture_rows_of(weights: Weights, features: Rows, pairs: int) -> MixtureRows
 def mixture_means(
     data: MixtureRows, layer: Layer, states: Integers, count: int, values: Floats, means: Floats, found: Floats
 ) -> None:
-    """The functions of the weights of all pairs first, then their largest values."""
+    """Of some states at a time, all of a dense layer: the functions of the weights first, then their largest values."""
     rows, h, n_actions, m = data.rows, layer.h, layer.n_actions, layer.m
-    table = data.table[h]
+    table = data.weights.table[h]
     d = table.shape[1]
     N = layer.n * n_actions
     dense = rows.places[h, 1] < 0
     start = row_begin(rows, h, 0, m)
     size = row_end(rows, h, N - 1, m) - start
     features = rows.values[start * d : (start + size) * d]
-    scale = table[d + 4, 0]
-    number = N if dense else count * n_actions  # of a sparse layer, the pairs of the states in question alone
-    w = data.layer_work[: d * number].reshape((d, number))
-    best = data.layer_work[d * number : (d + 1) * number]
-    one = data.layer_work[(d + 1) * number : (d + 1) * number + d]
-    if dense:
-        set_to(data.layer_work[: d * N], 0.0)
-        for t in range(m):
-            if values[t] != 0.0:
-                add_multiple(data.layer_work[: d * N], scale * values[t], features[t * d * N : (t + 1) * d * N])
-    else:
-        sparse_functions(rows, layer, features.reshape((d, size)), states, count, scale, values, w)
-    active = data.active[h]
+    scale = table[d + 3, 0]
+    w, slopes, work = data.work[:d], data.work[d : 2 * d - 1], data.work[2 * d - 1 :]
     points = found.shape[0] > 0
-    possible = data.smallest[h] <= 1.0 + ROUNDING
-    if d == 3 and possible and not points:
-        largest_of_three(table, w, best)
-        for j in range(count):
-            first = states[j] * n_actions
-            shift = 0 if dense else j * n_actions - first
-            for pair in range(first, first + n_actions):
-                means[pair] = best[pair + shift]
-        return
-    for j in range(count):
-        for a in range(n_actions):
-            pair = states[j] * n_actions + a
-            for i in range(d):
-                one[i] = w[i, pair if dense else j * n_actions + a]
-            means[pair] = np.nan
-            if possible:
-                means[pair] = largest(table, active, one, data.picks, data.factors, data.block_work, points)
-            if points:
-                begin = row_begin(rows, h, pair, m) - start
-                row = found[begin : row_end(rows, h, pair, m) - start]
-                if dense:
-                    mix(features, pair, N, d * N, data.block_work[0], row)
-                else:
-                    mix(features, begin, size, 1, data.block_work[0], row)
+    possible = data.weights.smallest[h] <= 1.0 + ROUNDING
+    if dense:
+        count = layer.n
+    some = max(AT_A_TIME // n_actions, 1)
+    for begin in range(0, count, some):
+        end = min(begin + some, count)
+        number = (end - begin) * n_actions
+        for i in range(d if dense else 0):
+            combine(values, features.reshape((m, d * N)), i * N + begin * n_actions, number, w[i])
+        if not dense:
+            sparse_functions(rows, layer, features.reshape((d, size)), states[begin:end], values, w)
+        largest(table, data.weights.corners[h], w, number, work, slopes)
+        for j in range(begin, end):
+            first = (j if dense else states[j]) * n_actions
+            shift = (j - begin) * n_actions
+            for a in range(n_actions):
+                means[first + a] = scale * (work[4, shift + a] + work[3, shift + a])
+            for a in range(n_actions if points or d > 3 or not possible else 0):
+                pair = first + a
+                if not possible:
+                    means[pair] = np.nan
+                elif points or not work[3, shift + a] <= 0.0:
+                    means[pair] = scale * attained(
+                        data.weights, h, w, work, slopes, shift + a, data.picks, data.factors, data.block_work, points
+                    )
+                if points:
+                    at = row_begin(rows, h, pair, m) - start
+                    row = found[at : row_end(rows, h, pair, m) - start]
+                    if dense:
+                        mix(features, pair, N, d * N, data.block_work[0], row)
+                    else:
+                        mix(features, at, size, 1, data.block_work[0], row)
 
 
 @inner_kernel
-def sparse_functions(
-    rows: Rows, layer: Layer, features: Floats, states: Integers, count: int, scale: float, values: Floats, w: Floats
-) -> None:
-    """``w[i, b] = scale sum_e features[i, e] V(e)`` over the entries of the row of the b-th pair of some states."""
+def sparse_functions(rows: Rows, layer: Layer, features: Floats, states: Integers, values: Floats, w: Floats) -> None:
+    """``w[i, b] = sum_e features[i, e] V(e)`` over the entries of the row of the b-th pair of some states."""
     h, n_actions, m = layer.h, layer.n_actions, layer.m
     d = features.shape[0]
     start = row_begin(rows, h, 0, m)
     nexts = rows.nexts[start - rows.places[h, 2] :]
-    b = 0
-    for j in range(count):
-        for pair in range(states[j] * n_actions, (states[j] + 1) * n_actions):
-            begin = row_begin(rows, h, pair, m) - start
-            end = row_end(rows, h, pair, m) - start
-            if d == 3:  # three noise models: all at once
+    for i in range(0, d, 3):  # three simulators at a time: they have the values in common
+        k, l = min(i + 1, d - 1), min(i + 2, d - 1)  # noqa: E741
+        b = 0
+        for j in range(states.shape[0]):
+            for pair in range(states[j] * n_actions, (states[j] + 1) * n_actions):
                 x = 0.0
                 y = 0.0
                 z = 0.0
-                for e in range(begin, end):
+                for e in range(row_begin(rows, h, pair, m) - start, row_end(rows, h, pair, m) - start):
                     f = values[nexts[e]]
-                    x += features[0, e] * f
-                    y += features[1, e] * f
-                    z += features[2, e] * f
-                w[0, b] = scale * x
-                w[1, b] = scale * y
-                w[2, b] = scale * z
-            for i in range(d if d != 3 else 0):
-                total = 0.0
-                for e in range(begin, end):
-                    total += features[i, e] * values[nexts[e]]
-                w[i, b] = scale * total
-            b += 1
+                    x += features[i, e] * f
+                    y += features[k, e] * f
+                    z += features[l, e] * f
+                w[i, b] = x
+                w[k, b] = y
+                w[l, b] = z
+                b += 1
 
 
 @inner_kernel
@@ -365,7 +330,7 @@ def mix(features: Floats, first: int, step: int, stride: int, mu: Floats, row: F
 def mixture_bounds(data: MixtureRows, layer: Layer, first: int, end: int, low: Floats, high: Floats) -> None:
     """All entries of a sparse layer at a time, or all pairs of a dense one."""
     rows, h, n_actions, m = data.rows, layer.h, layer.n_actions, layer.m
-    table = data.table[h]
+    table = data.weights.table[h]
     d = table.shape[1]
     N = layer.n * n_actions
     start = row_begin(rows, h, 0, m)
@@ -374,49 +339,31 @@ def mixture_bounds(data: MixtureRows, layer: Layer, first: int, end: int, low: F
     if rows.places[h, 1] >= 0:
         begin = row_begin(rows, h, first * n_actions, m) - start
         stop = row_end(rows, h, end * n_actions - 1, m) - start
-        bounds_of_mixtures(table, features.reshape((d, size)), begin, stop, 1, 0, low, high)
+        bounds_of_mixtures(table, features.reshape((d, size)), begin, stop, 1, 0, data.work, low, high)
         return
     for t in range(m):
         some = features[t * d * N : (t + 1) * d * N].reshape((d, N))
-        bounds_of_mixtures(table, some, first * n_actions, end * n_actions, m, t, low, high)
+        bounds_of_mixtures(table, some, first * n_actions, end * n_actions, m, t, data.work, low, high)
 
 
 @inner_kernel
 def bounds_of_mixtures(
-    table: Floats, features: Floats, begin: int, end: int, step: int, shift: int, low: Floats, high: Floats
-) -> None:
+    table: Floats, features: Floats, begin: int, end: int, step: int, shift: int, work: Floats, low: Floats,
+    high: Floats,
+) -> None:  # fmt: skip
     """Of entries with features (d, E), by the ball |chi| <= 1 and by single simulators; of e at e step + shift."""
     d = features.shape[0]
-    scale = table[d + 4, 0]
-    if d == 3:
-        p, q, r = scale * table[0, 0], scale * table[0, 1], scale * table[0, 2]
-        a, b, c = scale * table[1, 0], scale * table[1, 1], scale * table[1, 2]
-        f, g, l = scale * table[2, 0], scale * table[2, 1], scale * table[2, 2]  # noqa: E741
-        for e in range(begin, end):
-            x = features[0, e]
-            y = features[1, e]
-            z = features[2, e]
-            centre = p * x + q * y + r * z
-            one = a * x + b * y + c * z
-            two = f * x + g * y + l * z
-            width = np.sqrt(one * one + two * two)
-            low[e * step + shift] = max(centre - width, scale * min(x, min(y, z)))
-            high[e * step + shift] = min(centre + width, scale * max(x, max(y, z)))
-        return
-    for e in range(begin, end):
-        lowest = np.inf
-        highest = -np.inf
-        centre = 0.0
+    scale = table[d + 3, 0]
+    base, norm, least, most = work[0], work[1], work[2], work[3]
+    for first in range(begin, end, AT_A_TIME):
+        count = min(AT_A_TIME, end - first)
+        over_ball(table, features, first, count, base, norm, work[4:])
         for i in range(d):
-            x = features[i, e]
-            lowest = min(lowest, x)
-            highest = max(highest, x)
-            centre += table[0, i] * x
-        square = 0.0
-        for j in range(d - 1):
-            slope = 0.0
-            for i in range(d):
-                slope += table[1 + j, i] * features[i, e]
-            square += slope * slope
-        low[e * step + shift] = scale * max(centre - np.sqrt(square), lowest)
-        high[e * step + shift] = scale * min(centre + np.sqrt(square), highest)
+            one = features[i, first : first + count]
+            for e in range(count):
+                least[e] = min(least[e], one[e]) if i > 0 else one[e]
+                most[e] = max(most[e], one[e]) if i > 0 else one[e]
+        at = first * step + shift
+        for e in range(count):
+            low[at + e * step] = scale * max(least[e], base[e] - norm[e])
+            high[at + e * step] = scale * min(most[e], base[e] + norm[e])

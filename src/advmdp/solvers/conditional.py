@@ -28,7 +28,7 @@ from advmdp.confidence import ConfidenceSet
 from advmdp.errors import InvalidMDPError
 from advmdp.layered.rows import Rows, next_state, row_begin, row_end
 from advmdp.rows.balls import ROW_ROUNDING
-from advmdp.rows.layer import Layer, extreme_means, mean_of_row, rescale
+from advmdp.rows.layer import Layer, extreme_means, list_flagged, mean_of_row, rescale
 from advmdp.solvers.problem import name_pair, require_rows
 
 # log q(s) of a state that the minimising rows do not reach: below all floating-point numbers, so that q is zero, and
@@ -150,7 +150,7 @@ def certified_occupancy(step: ConditionalStep, log_policy: Floats) -> CertifiedO
     value, gap, residual = roll_and_certify(
         confidence_set.compiled_rows(), confidence_set.size_array, n_actions, confidence_set.flat_reachable,
         step.log_reference, step.cost, step.potential, log_policy, np.empty(max(sizes), dtype=np.int64),
-        np.empty((3, widest)), np.empty(sum(sizes)), kernels, q, log_q,
+        np.empty((2, widest)), np.empty(sum(sizes)), kernels, q, log_q,
     )  # fmt: skip
     return CertifiedOccupancy(q, log_q, kernels, value, gap, residual)
 
@@ -216,17 +216,6 @@ def soft_backward(
             if not reachable[state + s]:
                 here[s] = 0.0
     return float(potential[0])
-
-
-@inner_kernel
-def list_flagged(flags: Flags, found: Integers) -> int:
-    """The indices of the flags that are set; their number."""
-    count = 0
-    for s in range(flags.shape[0]):
-        if flags[s]:
-            found[count] = s
-            count += 1
-    return count
 
 
 @inner_kernel
@@ -319,8 +308,8 @@ def roll_and_certify(
             residual = max(residual, abs(away))
         if h < last:
             log_arrivals(
-                data.rows, h, rows, n_actions, log_mass[state : state + n], log_q[block : block + n * n_actions],
-                work[1], work[2], log_mass[state + n : state + n + m],
+                data.rows, h, rows, n_actions, log_mass[state : state + n], q[block : block + n * n_actions],
+                log_q[block : block + n * n_actions], work[1], log_mass[state + n : state + n + m],
             )  # fmt: skip
             entry += size
         state += n
@@ -329,18 +318,17 @@ def roll_and_certify(
 
 @inner_kernel
 def log_arrivals(
-    support: Rows, h: int, rows: Floats, n_actions: int, log_mass: Floats, log_q: Floats, weight: Floats,
-    total: Floats, arrivals: Floats,
+    support: Rows, h: int, rows: Floats, n_actions: int, log_mass: Floats, q: Floats, log_q: Floats, total: Floats,
+    arrivals: Floats,
 ) -> None:  # fmt: skip
     """``arrivals_t = ln sum_b q_b P_b(t)``, also where q underflows; -inf where only unreached states lead."""
     m = arrivals.shape[0]
     start = row_begin(support, h, 0, m)
     total[:m] = 0.0
     for b in range(log_q.shape[0]):
-        weight[b] = np.exp(log_q[b])
         begin = row_begin(support, h, b, m)
         for e in range(begin, row_end(support, h, b, m)):
-            total[next_state(support, h, begin, e)] += weight[b] * rows[e - start]
+            total[next_state(support, h, begin, e)] += q[b] * rows[e - start]
     small = False
     for t in range(m):
         arrivals[t] = np.log(total[t]) if total[t] > 1e-200 else -np.inf

@@ -30,8 +30,7 @@ from advmdp.errors import InvalidMDPError
 from advmdp.layered import Layers
 from advmdp.layered.rows import row_begin, row_end
 from advmdp.occupancy import check_policy
-from advmdp.rows.hull import layer_extremes
-from advmdp.rows.layer import Layer, entry_bounds, extreme_means
+from advmdp.rows.layer import Layer, entry_bounds, extreme_means, layer_extremes, list_flagged
 from advmdp.solvers.problem import require_rows
 
 #: Mass below this need not be placed: to leave it out makes a lower bound smaller.
@@ -143,15 +142,9 @@ def _bounds(
 
 def _checked_policy(confidence_set: ConfidenceSet, policy: Sequence[ArrayLike]) -> Floats:
     """As one flat vector."""
-    sizes, n_actions = confidence_set.layer_sizes, confidence_set.n_actions
-    if len(policy) != confidence_set.horizon:
-        raise InvalidMDPError(f"policy has {len(policy)} layers; this set needs {confidence_set.horizon}")
-    tables = [float_array(table, f"policy[{h}]", InvalidMDPError) for h, table in enumerate(policy)]
-    for h, table in enumerate(tables):
-        if table.shape != (sizes[h], n_actions):
-            raise InvalidMDPError(f"policy[{h}] has shape {table.shape}; this set needs ({sizes[h]}, {n_actions})")
-    flat: Floats = np.concatenate(tables, axis=None)
-    check_policy(Layers(sizes, n_actions), flat)
+    layers = Layers(confidence_set.layer_sizes, confidence_set.n_actions)
+    flat = layers.flatten(list(policy), "policy")
+    check_policy(layers, flat)
     return flat
 
 
@@ -278,27 +271,17 @@ def _backward(
 
 @inner_kernel
 def ancestors(
-    arrivals: Arrivals,
-    h: int,
-    reachable: Flags,
-    states: Integers,
-    count: int,
-    everything: bool,
-    listed: Flags,
+    arrivals: Arrivals, h: int, reachable: Flags, states: Integers, count: int, everything: bool, listed: Flags,
     found: Integers,
-) -> int:
+) -> int:  # fmt: skip
     """The reachable states of layer h that lead to one of some states, into ``found``; their number.
 
     If these states are ``everything`` in their layer, all reachable ones are taken.
     """
     first = arrivals.first[h, 0]
-    number = 0
     if first < 0 or everything:
-        for s in range(reachable.shape[0]):
-            if reachable[s]:
-                found[number] = s
-                number += 1
-        return number
+        return list_flagged(reachable, found)
+    number = 0
     for j in range(count):
         t = first + states[j]
         for x in range(arrivals.at[t], arrivals.at[t + 1]):
@@ -324,18 +307,15 @@ def forward_intervals(
     """
     widest = 0
     entries = 0
-    slots = 0  # states that lead to next states
     for h in range(sizes.shape[0] - 2):
         n = sizes[h]
         m = sizes[h + 1]
         widest = max(widest, n, m)
         entries = max(entries, row_end(data.rows, h, n * n_actions - 1, m) - row_begin(data.rows, h, 0, m))
-        first = arrivals.first[h, 0]
-        slots = max(slots, n * m if first < 0 else arrivals.at[first + m] - arrivals.at[first])
     bounds = np.zeros((2, entries))  # of each entry of a layer; finite where nobody asks
-    leads = np.empty((2, slots))
+    leads = np.empty((2, entries))  # of each state to each next state
     heap = np.empty(widest, dtype=np.int64)
-    room = np.empty((2, widest))
+    room = np.empty(widest)
     low[0] = 1.0
     high[0] = 1.0
     state = 0
@@ -398,15 +378,10 @@ def lead(
             if share:
                 take_the_rest(low[begin:end], high[begin:end], chance)
                 chance = 1.0
-            if at < 0:
-                for t in range(m):
-                    least[t * n + s] += chance * low[begin + t]
-                    most[t * n + s] += chance * high[begin + t]
-            else:
-                shift = arrivals.first[h, 1]
-                for e in range(begin, end):
-                    least[arrivals.slots[shift + e]] += chance * low[e]
-                    most[arrivals.slots[shift + e]] += chance * high[e]
+            for e in range(begin, end):
+                slot = (e - begin) * n + s if at < 0 else arrivals.slots[arrivals.first[h, 1] + e]
+                least[slot] += chance * low[e]
+                most[slot] += chance * high[e]
 
 
 @inner_kernel
@@ -421,36 +396,31 @@ def next_intervals(
     total = 0.0
     for s in range(n):
         left -= low[s]
-        room[0, s] = high[s] - low[s]
-        total += room[0, s]
+        total += high[s] - low[s]
     left = max(left, 0.0)
     begin = 0
     count = n
     for t in range(next_low.shape[0]):
-        here = room[0]
         if first >= 0:
             begin = arrivals.at[first + t] - arrivals.at[first]
             count = arrivals.at[first + t + 1] - arrivals.at[first + t]
-            here = room[1]
         least = 0.0
         most = 0.0
         full = 0.0  # as if all room of these states could be used
         space = 0.0
         for j in range(count):
-            s = j
-            if first >= 0:
-                s = arrivals.states[arrivals.at[first] + begin + j]
-                here[j] = room[0, s]
+            s = j if first < 0 else arrivals.states[arrivals.at[first] + begin + j]
+            room[j] = high[s] - low[s]
             least += low[s] * leads_least[begin + j]
             most += low[s] * leads_most[begin + j]
             full += high[s] * leads_most[begin + j]
-            space += here[j]
+            space += room[j]
         # What finds no room elsewhere must be here, where it leads to the next state least.
         rest = left - (total - space)
         if rest > SETTLED:
-            least += placed(here, leads_least[begin : begin + count], -1.0, rest, heap)
+            least += placed(room, leads_least[begin : begin + count], -1.0, rest, heap)
         if space > left:
-            full = most + placed(here, leads_most[begin : begin + count], 1.0, left, heap)
+            full = most + placed(room, leads_most[begin : begin + count], 1.0, left, heap)
         next_low[t] = least
         next_high[t] = min(1.0, full)
         begin += count

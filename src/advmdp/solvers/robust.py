@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from advmdp._arrays import Flags, Floats
 from advmdp._compiled import body_of, inner_kernel, kernel
 from advmdp.confidence import ConfidenceSet
-from advmdp.rows.hull import layer_extremes
+from advmdp.rows.layer import layer_extremes
 from advmdp.solvers import tridiagonal
 from advmdp.solvers.centring import way_to_sphere
 from advmdp.solvers.certificate import certify_rolled, price_spread, settle

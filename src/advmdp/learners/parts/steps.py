@@ -32,7 +32,7 @@ from advmdp.confidence import ConfidenceSet, KnownKernels
 from advmdp.layered import FloatArray, IntArray, LayeredMDP, Layers, LinearMixtureModel, TabularModel, logarithm
 from advmdp.learners.options import Entropy
 from advmdp.occupancy import check_policy, condition, occupancy_measure
-from advmdp.rows.hull import layer_extremes
+from advmdp.rows.layer import layer_extremes
 from advmdp.solvers import MirrorStep, mirror_descent_step
 from advmdp.solvers.conditional import ConditionalStep, certified_occupancy, conditional_step
 from advmdp.solvers.known import FlatStep, RepeatedStep
