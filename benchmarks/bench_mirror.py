@@ -40,7 +40,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from advmdp import make_adversary, make_learner, make_world, run
 from advmdp.confidence import BoxSet, ConfidenceSet, EllipsoidSet, KnownKernels, L1Set
-from advmdp.learners import reps
+from advmdp.learners.parts import steps as learner_steps
 from advmdp.solvers import MirrorStep, SolverError, mirror_descent_step
 from tests.solvers import reference
 from tests.solvers.reference import ReferenceStep
@@ -176,7 +176,7 @@ EPISODES = (2, 10, 40, 160)
 def steps_of_run(family: str, episodes: int) -> list[Step]:
     """All steps of a learning run at layers 1-10-10-10-10-1, A = 4, d = 4."""
     world = make_world("random-mixture", layer_sizes=(1, 10, 10, 10, 10, 1), n_actions=4, dim=4)
-    original = reps.mirror_descent_step
+    original = learner_steps.mirror_descent_step
     steps = []
 
     def record(confidence_set, q, loss, step_size, **options):  # type: ignore[no-untyped-def]
@@ -184,12 +184,12 @@ def steps_of_run(family: str, episodes: int) -> list[Step]:
         steps.append(Step(confidence_set, split(options["log_q"].copy()), split(step_size * loss)))
         return original(confidence_set, q, loss, step_size, **options)
 
-    reps.mirror_descent_step = record
+    learner_steps.mirror_descent_step = record
     try:
         learner = make_learner("vlsuob-reps-tight", world, episodes, geometry=family)
         run(world, learner, make_adversary("stochastic", world, episodes), episodes, progress=False)
     finally:
-        reps.mirror_descent_step = original
+        learner_steps.mirror_descent_step = original
     return steps
 
 

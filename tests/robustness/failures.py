@@ -19,7 +19,7 @@ from advmdp.solvers import SolverError
 from tests.strategies import random_kernels
 
 #: Statuses of a step that was solved at its first try.
-FIRST_TRY = ("warm", "cold", "shortcut", "repeated")
+FIRST_TRY = ("warm", "cold", "repeated")
 
 CLASSES = {
     "ellipsoid, paper's radius": ("vlsuob-reps", {}),

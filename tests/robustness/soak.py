@@ -100,7 +100,7 @@ def soak(episodes: int, seed: int = 0) -> list[Row]:
             step = learner.last_step
             worst_flow = max(worst_flow, flow_error(step.q, step.kernels))
             worst_gap = max(worst_gap, abs(step.gap))
-            retried += step.status not in ("warm", "cold", "shortcut")
+            retried += step.status not in ("warm", "cold")
             for h, table in enumerate(counts):
                 table[states[h], actions[h], states[h + 1]] += 1.0
         if k + 1 in marks:

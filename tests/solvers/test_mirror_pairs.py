@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from scipy.sparse import csr_array
 from advmdp.confidence import BoxSet, EllipsoidSet, KnownKernels, L1Set
 from advmdp.errors import InvalidMDPError, InvalidSpecError
 from advmdp.solvers import SolverError, mirror_descent_step
+from advmdp.solvers.step import SPACES
 from tests.solvers.instances import harsh, ordinary
 
 FAMILIES = ("ellipsoid", "simplex", "box", "known")
@@ -145,6 +147,24 @@ def test_results_do_not_depend_on_what_was_solved_before(family):
     assert before.gap == again.gap
 
 
+@pytest.mark.parametrize("family", ["ellipsoid", "simplex", "box"])
+def test_a_warm_step_does_not_depend_on_what_the_memory_held(family):
+    for seed in range(6):
+        instance = ordinary(family, seed)
+        start = step_of(instance).warm
+        once = step_of(instance, warm=start)
+        step_of(replace(instance, step_size=2.0))
+        again = step_of(instance, warm=start)
+        SPACES.spaces.clear()
+        fresh = step_of(instance, warm=start)
+        for other in (again, fresh):
+            assert other.status == once.status
+            for name in once.warm:
+                np.testing.assert_array_equal(other.warm[name], once.warm[name])
+            for left, right in zip(other.log_q, once.log_q, strict=True):
+                np.testing.assert_array_equal(left, right)
+
+
 @pytest.mark.parametrize("family", ["ellipsoid", "box"])
 def test_a_warm_start_changes_the_answer_within_the_tolerance_only(family, tmp_path):
     instance = ordinary(family, 2)
@@ -234,7 +254,7 @@ def test_sizes_that_double_precision_does_not_resolve_are_refused(entropy, log_q
 def test_a_spoilt_warm_start_does_no_harm(family, entry):
     instance = ordinary(family, 3)
     cold = step_of(instance)
-    spoilt = {name: np.full_like(table, entry) for name, table in cold.warm.items() if name != "pause"}
+    spoilt = {name: np.full_like(table, entry) for name, table in cold.warm.items()}
     warm = step_of(instance, warm=spoilt)
     assert warm.value == pytest.approx(cold.value, abs=2e-8)
     assert flow_error(warm) <= 1e-12

@@ -22,6 +22,9 @@ LEAST_SHARE = 0.2
 LARGEST_SHARE = 0.95
 # Points of an ellipsoid are centred by at most so many steps.
 LIMIT = 40
+# Slacks start from no less than the first of these over the number of rows, a tenth of it off the sphere.  Into a set
+# that is only just not empty Newton's method does not find from so far: where it finds no point, the next is tried.
+FLOORS = (0.1, 1e-4, 1e-8, 1e-12)
 
 
 class Points(NamedTuple):
@@ -73,7 +76,9 @@ def centre_layer(E0: Floats, E: Floats, comfort: float, points: Floats, work: Fl
     tightest(E0, E, points, lowest, size, work[2])
     for b in range(N if k > 0 else 0):
         if lowest[b] < comfort / n_rows or size[b] > 0.81:
-            centre_block(E0[:, b], E[:, :, b], points[:, b], n_rows, k, scratch)
+            for floor in FLOORS:
+                if centre_block(E0[:, b], E[:, :, b], points[:, b], n_rows, k, floor, scratch):
+                    break
 
 
 @inner_kernel
@@ -146,8 +151,8 @@ def move_towards(E0: Floats, E: Floats, share: float, goals: Floats, points: Flo
 
 
 @inner_kernel
-def centre_block(E0: Floats, E: Floats, point: Floats, n_rows: int, k: int, scratch: Floats) -> None:
-    """Newton's method for one block; ``point`` is left as it was if no interior point is found."""
+def centre_block(E0: Floats, E: Floats, point: Floats, n_rows: int, k: int, floor: float, scratch: Floats) -> bool:
+    """Newton's method for one block; whether an interior point is found, else ``point`` is left as it was."""
     y = view1(scratch, 0, n_rows)
     dy = view1(scratch, n_rows, n_rows)
     miss = view1(scratch, 2 * n_rows, n_rows)
@@ -158,15 +163,14 @@ def centre_block(E0: Floats, E: Floats, point: Floats, n_rows: int, k: int, scra
     size = 0.0
     for j in range(k):
         size += point[j] * point[j]
-    shrink = min(1.0, 0.99 / np.sqrt(size)) if size > 0.0 else 1.0
+    shrink = min(1.0, (1.0 - 0.1 * floor) / np.sqrt(size)) if size > 0.0 else 1.0
     for j in range(k):
         x[j] = shrink * point[j]
-    floor = 0.1 / n_rows
     for i in range(n_rows):
         value = E0[i]
         for j in range(k):
             value += E[i, j] * x[j]
-        y[i] = max(value, floor)
+        y[i] = max(value, floor / n_rows)
         miss[i] = value - y[i]
     feasible = False
     for _ in range(LIMIT):
@@ -228,7 +232,7 @@ def centre_block(E0: Floats, E: Floats, point: Floats, n_rows: int, k: int, scra
             alpha = min(alpha, way_to_sphere(along, length, c))
         alpha = min(1.0, 0.9 * alpha)
         if not alpha > 0.0:
-            return
+            return False
         for j in range(k):
             x[j] += alpha * dx[j]
         feasible = True
@@ -253,3 +257,5 @@ def centre_block(E0: Floats, E: Floats, point: Floats, n_rows: int, k: int, scra
     if feasible and size < 1.0:
         for j in range(k):
             point[j] = x[j]
+        return True
+    return False

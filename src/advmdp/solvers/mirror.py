@@ -64,8 +64,6 @@ COMFORT = 0.2
 WARM_COMFORT = 0.1
 # The first mu of a warm start: this multiple of the usual one, times the share of the way to the last step not gone.
 WARM_MU = 0.05
-# Steps after which a shortcut that was refused is tried again, at the latest.
-LONGEST_PAUSE = 63
 
 
 class _Attempt(NamedTuple):
@@ -333,7 +331,6 @@ def _solve_polyhedra(
     """The attempts over row sets P0 + G chi, E0 + E chi >= 0, |chi| <= 1, with points chi of them."""
     last, before, known = (_given(warm, name, chi) for name in ("chi", "before", "centre"))
     centre = (chi if known is None else known).copy()
-    pause, left = _pause(warm)
 
     def place(comfort: float, last: Floats, before: Floats) -> float:
         points = Points(centre, last, before, space.own.chi)
@@ -348,33 +345,14 @@ def _solve_polyhedra(
         return resort(space.own.chi)
 
     def kept() -> Warm:
-        waiting = np.array([pause, left], dtype=np.float64)
-        return _kept("chi", space.own.chi, last) | {"centre": centre.copy(), "pause": waiting}
+        return _kept("chi", space.own.chi, last) | {"centre": centre.copy()}
 
     search = _Search(space, rows, problem, tolerance, kept)
     if last is not None:
         share = place(COMFORT if known is None else WARM_COMFORT, last, centre if before is None else before)
-        # After each refusal the shortcut waits twice as long: where it never works it costs next to nothing.
-        if left == 0:
-            found = ellipsoid.shortcut(space.layout, rows, search.step, space.point, space.memory, space.own)
-            refused = not certified(found, tolerance)
-            pause = left = min(2 * pause + 1, LONGEST_PAUSE) if refused else 0
-            if not refused:
-                search.offer(found, 0, "shortcut", space.memory)
-                return search.answer
-        else:
-            left -= 1
         if search.solved(_warm_attempt(share)):
             return search.answer
     return search.from_anew(restart, last_resort)
-
-
-def _pause(warm: Mapping[str, Floats]) -> tuple[int, int]:
-    """How long the shortcut pauses after a refusal, and how many steps of that are left."""
-    saved = warm.get("pause")
-    if saved is None or saved.shape != (2,):
-        return 0, 0
-    return int(min(max(saved[0], 0.0), LONGEST_PAUSE)), int(min(max(saved[1], 0.0), LONGEST_PAUSE))
 
 
 @_solve.register

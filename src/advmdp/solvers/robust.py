@@ -454,7 +454,6 @@ def smoothed_step(
         np.concatenate([part.reshape(-1, n).T.ravel() for part, n in zip(_split(table, w * N), N, strict=True)])
         for table, w in ((P0, m), (G, m * k), (E0, r), (E, r * k), (base, m), (inside, k))
     ]
-    _push_inside(layout, by_block[2], by_block[3], by_block[5])
     lengths = (sizes.free, sizes.free, sizes.row, sizes.row, 2 * sizes.block, sizes.block)
     flags = (np.zeros(sizes.block, dtype=np.bool_) for _ in range(2))
     scratch = (1, int((m * k * N).max()), int((k * k + k + 2 * r).max()))
@@ -531,29 +530,3 @@ def box_sets(layout: Layout, sizes: BufferSizes, low: Floats, high: Floats, insi
             offset[m + moving, b] = above[moving, b]
         E[layout.row_slope_at[h] :][: 2 * slope.size] = np.concatenate([slope, -slope], axis=None)
     return inside, G, E0, E
-
-
-def _push_inside(layout: Layout, E0: Floats, E: Floats, inside: Floats) -> None:
-    """Move points that lie on rows off them, half of the way to the sphere or to another row.
-
-    Such a point is the shortest of its block, for which no centre was found: where the set is only just not empty,
-    Newton's method from elsewhere does not find in.
-    """
-    for h, (r, k, N) in enumerate(zip(layout.rows, layout.free, layout.blocks, strict=True)):
-        if k == 0:
-            continue
-        offsets = E0[layout.row_at[h] :][: r * N].reshape(N, r)
-        normals = E[layout.row_slope_at[h] :][: r * k * N].reshape(N, r, k)
-        points = inside[layout.free_at[h] :][: k * N].reshape(N, k)
-        slacks = offsets + np.einsum("bij,bj->bi", normals, points)
-        for b in np.flatnonzero((slacks <= THINNEST).any(axis=1)):
-            point, rows, slack = points[b], normals[b], slacks[b]
-            lying = slack <= THINNEST
-            # As far from each of them as the length of its normal: all by the same distance.
-            direction = np.linalg.lstsq(rows[lying], np.linalg.norm(rows[lying], axis=1), rcond=None)[0]
-            gain = rows @ direction
-            along, square, room = float(point @ direction), float(direction @ direction), float(1.0 - point @ point)
-            if (gain[lying] > 0.0).all() and room > 0.0:
-                closing = ~lying & (gain < 0.0)
-                way = min(way_to_sphere(along, square, room), np.min(-slack[closing] / gain[closing], initial=np.inf))
-                point += 0.5 * way * direction

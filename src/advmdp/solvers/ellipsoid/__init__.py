@@ -13,6 +13,5 @@ scaling is Nesterov and Todd's, the step Mehrotra's predictor and corrector.
 """
 
 from advmdp.solvers.ellipsoid.newton import CERTIFIABLE, Point, Rows, make_own
-from advmdp.solvers.ellipsoid.shortcut import shortcut
 
-__all__ = ["CERTIFIABLE", "Point", "Rows", "make_own", "shortcut"]
+__all__ = ["CERTIFIABLE", "Point", "Rows", "make_own"]
