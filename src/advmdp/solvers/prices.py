@@ -436,13 +436,14 @@ def certify(
 
 @kernel
 def solve(
-    layout: Layout, rows: Any, log_prior: Floats, cost: Floats, begin: int, limit: int, memory: Memory
+    layout_parts: Any, rows: Any, log_prior: Floats, cost: Floats, begin: int, limit: int, memory_parts: Any
 ) -> tuple[float, float, float, int]:
     """Maximise D; (value, gap, residual, iterations).
 
     It begins at V if that is ``WARM``; at prices that nearly conserve flow under the rows at V = 0, ``SETTLED``; or at
     those at which every state has the mass of the prior, ``PRIOR``.
     """
+    layout, memory = Layout(*layout_parts), Memory(*memory_parts)
     if begin != WARM:
         fill(memory.V, 0.0)
         for h in range(layout.states.shape[0] - 1, -1, -1):

@@ -39,6 +39,8 @@ class _Space:
         nothing = [0] * (len(sizes) - 1)
         self.layout, lengths = make_layout(sizes, n_actions, nothing, nothing)
         self.memory = prices.make_memory(self.layout, lengths)
+        # Plain tuples: a compiled function takes longer to be given named ones.
+        self.parts = tuple(self.layout), tuple(self.memory)
         self.fixed, self.packed = np.zeros(lengths.next), np.zeros(len(sizes) - 1, dtype=np.bool_)
         self.entries = lengths.next + n_actions * sizes[-2]
         self.prior = np.zeros(lengths.next)
@@ -49,9 +51,9 @@ class _Space:
 
 
 def _attempt(space: _Space, rows: Any, problem: Problem, begin: int) -> Answer:
-    memory, status = space.memory, _STATUS[begin]
+    memory, status, (layout_parts, memory_parts) = space.memory, _STATUS[begin], space.parts
     value, gap, residual, iterations = prices.solve(
-        space.layout, rows, problem.log_prior, problem.cost, begin, NEWTON_LIMIT[begin], memory
+        layout_parts, rows, problem.log_prior, problem.cost, begin, NEWTON_LIMIT[begin], memory_parts
     )
     return Answer(memory.log_q, memory.q, memory.kernels, value, gap, residual, iterations, status, {})
 
