@@ -13,6 +13,7 @@ import numpy as np
 
 from advmdp._arrays import Floats
 from advmdp._compiled import inner_kernel, kernel
+from advmdp.solvers import tridiagonal
 from advmdp.solvers.layout import Layout, Per, copy_into, fill, layer, view1, view2
 
 # A warm start goes a share of the way from the centre of each block to where the last step ended, the further the less
@@ -180,8 +181,8 @@ def centre_block(E0: Floats, E: Floats, point: Floats, n_rows: int, k: int, floo
             c -= x[j] * x[j]
         for j in range(k):
             dx[j] = -x[j] / c
-            for l in range(j + 1):  # noqa: E741
-                matrix[j, l] = 2.0 * x[j] * x[l] / (c * c)
+            for o in range(j, k):
+                matrix[j, o] = 2.0 * x[j] * x[o] / (c * c)
             matrix[j, j] += 1.0 / c
         for i in range(n_rows):
             inverse = 1.0 / y[i]
@@ -189,29 +190,16 @@ def centre_block(E0: Floats, E: Floats, point: Floats, n_rows: int, k: int, floo
             for j in range(k):
                 dx[j] += push * E[i, j]
                 scaled = inverse * inverse * E[i, j]
-                for l in range(j + 1):  # noqa: E741
-                    matrix[j, l] += scaled * E[i, l]
+                for o in range(j, k):
+                    matrix[j, o] += scaled * E[i, o]
         for j in range(k):
-            before = matrix[j, j]
-            for l in range(j + 1):  # noqa: E741
-                total = matrix[j, l]
-                for o in range(l):
-                    total -= matrix[j, o] * matrix[l, o]
-                if l == j:
-                    matrix[j, j] = np.sqrt(max(total, 1e-14 * before))
-                else:
-                    matrix[j, l] = total / matrix[l, l]
-        for j in range(k):
-            for l in range(j):  # noqa: E741
-                dx[j] -= matrix[j, l] * dx[l]
-            dx[j] /= matrix[j, j]
+            matrix[j, j] *= 1.0 + 1e-14  # so that no pivot is lost to rounding
+        tridiagonal.factor_upper(matrix)
+        tridiagonal.solve_lower(matrix, dx)
         decrement = 0.0
         for j in range(k):
             decrement += dx[j] * dx[j]
-        for j in range(k - 1, -1, -1):
-            for l in range(j + 1, k):  # noqa: E741
-                dx[j] -= matrix[l, j] * dx[l]
-            dx[j] /= matrix[j, j]
+        tridiagonal.solve_upper(matrix, dx)
         if feasible and decrement < 0.25:
             break
         # Longest step inside: slacks, and the root of |x + alpha dx| = 1.

@@ -42,6 +42,8 @@ LAST_MOVE = 1e-6
 SAME_SYSTEM = 1e4
 # D is a sum over all blocks: a step that lowers it by less, relatively, may well raise it.
 ROUNDING_OF_DUAL = 1e-13
+# Less where the dual is all but kinked, and every rise counts: that of the smoothed dual.
+LEAST_ROUNDING = 1e-14
 # Flow that is off by less, relative to the mass of its state, needs no step at all.
 BALANCE = 1e-11
 # log mass of a state: below this no square root of it takes part in Newton's systems.
@@ -324,6 +326,7 @@ def maximise(
     before = np.inf
     stalled = 0
     moved = np.inf  # since the system was factored
+    rounding = ROUNDING_OF_DUAL if last_move > 0.0 else LEAST_ROUNDING
     for iteration in range(limit):
         again = moved <= SAME_SYSTEM * last_move
         slope, flow, largest = newton_step(layout, rows, again, memory)
@@ -350,7 +353,7 @@ def maximise(
         for _ in range(40):
             after = evaluate_moved(layout, rows, log_prior, cost, length - gone, memory.step, memory)
             gone = length
-            rises = last or after >= dual + 1e-4 * length * slope - ROUNDING_OF_DUAL * (1.0 + abs(dual))
+            rises = last or after >= dual + 1e-4 * length * slope - rounding * (1.0 + abs(dual))
             along = 0.0 if told else ascent(layout, memory)
             if rises and along >= -0.5 * rise:
                 accepted = True
