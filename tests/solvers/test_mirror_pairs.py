@@ -369,6 +369,15 @@ def test_a_step_on_which_the_predictor_stalls_is_solved():
     assert step.value == pytest.approx(0.00858945, abs=2e-8)  # Clarabel's, at its tightest
 
 
+def test_rounding_of_large_prices_does_not_end_a_line_search():
+    """Costs of 1e4: the rounding of exponents in common states hid that the flow of rare ones improves."""
+    saved = np.load(Path(__file__).parent / "data" / "large_costs_step.npz", allow_pickle=False)
+    kernels = [saved[f"kernels_{h}"] for h in range(len(saved["layer_sizes"]) - 1)]
+    step = mirror_descent_step(KnownKernels(kernels), None, saved["loss"], 1.0, log_q=saved["log_q"])
+    assert step.residual <= 1e-9
+    assert flow_error(step) <= 1e-12
+
+
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("make", [KnownKernels, lambda rows: L1Set(rows, [np.full((1, 2), 0.1), np.zeros((3, 2))])])
 def test_rows_that_sum_to_one_as_far_as_sets_ask_can_be_stepped_over(make, sparse):

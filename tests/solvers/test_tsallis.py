@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from advmdp import LayeredMDP, SolverError, make_world
+from advmdp.layered import Layers
 from advmdp.solvers.known import TsallisStep
 from tests.strategies import random_kernels
 
@@ -112,6 +113,16 @@ def test_a_warm_start_changes_nothing_but_the_time():
         np.testing.assert_allclose(warm[0].log_q, cold.log_q, atol=1e-7)
     useless = solve(cost, np.full_like(prices, 1e6))[0]  # outside r > 0: as if there were none
     np.testing.assert_array_equal(useless.log_q, solve(cost)[0].log_q)
+
+
+@pytest.mark.parametrize("jump", [1e3, 1e6, 2e6, 1e8, -1e8])
+def test_prices_of_costs_far_away_do_no_harm(jump):
+    """From them the first step would have to be too short for floating point."""
+    step = TsallisStep([np.ones((1, 1, 1))], Layers((1, 1), 1))
+    _, prices = step(np.zeros(1))
+    found, _ = step(np.array([jump]), prices)
+    assert found.value == pytest.approx(jump - 2.0, rel=1e-9)
+    assert found.gap <= 1e-9
 
 
 def test_harsh_instances_are_certified():

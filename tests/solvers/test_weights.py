@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from advmdp._compiled import kernel
 from advmdp.confidence import EllipsoidSet
 from advmdp.rows.mixture import attained, largest, weight_sets
+from advmdp.solvers.occupancy_bounds import extreme_rows
 from tests.solvers import reference
 
 
@@ -185,3 +186,25 @@ def test_small_differences_are_as_exact_as_large_ones():
     weights = random_set(np.random.default_rng(3), 4)
     w = np.array([0.3, -1.0, 0.2, 0.9])
     assert weights.largest(1e-40 * w)[0] == pytest.approx(1e-40 * weights.largest(w)[0], rel=1e-12)
+
+
+@pytest.mark.parametrize("d", [2, 3, 4])
+def test_where_the_ball_touches_a_vertex_or_a_side_the_value_grows_with_the_radius(d):
+    """Rounding there must not lose the point that touches: the value would fall to that of another one."""
+    factors = 1.0 + np.array([-1e-9, -1e-11, -1e-13, -1e-15, -2e-16, 0.0, 3e-16, 1e-15, 1e-13, 1e-11, 1e-9])
+    for seed in range(1500):
+        rng = np.random.default_rng([d, seed])
+        turn = np.linalg.qr(rng.normal(size=(d, d)))[0]
+        gram = (turn * np.geomspace(1.0, rng.choice([1.0, 1e2, 1e6, 1e10]), d)) @ turn.T
+        gram, centre, i = 0.5 * (gram + gram.T), rng.dirichlet(np.ones(d)), int(rng.integers(d))
+        if rng.random() < 0.5:
+            away = np.eye(d)[i] - centre
+        else:  # the next point of the plane sum mu = 1 with mu_i = 0
+            sides = np.array([np.eye(d)[i], np.ones(d)])
+            across = np.linalg.solve(gram, sides.T)
+            away = across @ np.linalg.solve(sides @ across, np.array([0.0, 1.0]) - sides @ centre)
+        w, touching = rng.choice([-1.0, 1.0]) * np.eye(d)[i], float(np.sqrt(away @ gram @ away))
+        features = [np.eye(d)[None, None], np.full((d, 1, 1, d), 1.0 / d)]
+        sets = [EllipsoidSet(features, [centre] * 2, [gram] * 2, f * touching, simplex=True) for f in factors]
+        values = np.array([extreme_rows(weights, 0, w)[0, 0] for weights in sets])
+        assert (values >= np.maximum.accumulate(values) - 1e-7).all(), (seed, values)

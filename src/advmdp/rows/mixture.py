@@ -80,7 +80,11 @@ def _fill(
             point_of(table, table[d + 2], corners[i])
             for j in range(d):
                 corners[i, j] = max(corners[i, j], 0.0)
-        if d == 3:
+        if d == 2:  # an interval
+            for i in range(2):
+                corners[i, 0] = min(max(table[0, 0] + (2 * i - 1) * table[1, 0], 0.0), 1.0)
+                corners[i, 1] = 1.0 - corners[i, 0]
+        elif d == 3:
             corners_of_three(table, corners)
         else:
             for i in range(d):
@@ -109,12 +113,12 @@ def corners_of_three(table: Floats, corners: Floats) -> None:
         square = table[4, i]
         inverse = 1.0 / np.sqrt(square) if square > 0.0 else 0.0
         away = -table[3, i] * inverse  # of the side from the centre of the ball
-        if square > 0.0 and abs(away) <= 1.0:
+        if square > 0.0 and abs(away) <= 1.0 + ROUNDING:  # a side that the ball touches has an end there
             j = (i + 1) % 3
             across = inverse * (table[1, j] * table[2, i] - table[2, j] * table[1, i])
             along = inverse * (table[1, j] * table[1, i] + table[2, j] * table[2, i])
             middle = table[3, j] + away * along
-            reach = np.sqrt((1.0 - away) * (1.0 + away)) * abs(across)
+            reach = np.sqrt(max((1.0 - away) * (1.0 + away), 0.0)) * abs(across)
             if middle - reach <= 1.0 + ROW_TOLERANCE and middle + reach >= -ROW_TOLERANCE:
                 for end in range(2):
                     share = min(max(middle + (2 * end - 1) * reach, 0.0), 1.0)

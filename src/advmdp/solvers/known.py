@@ -178,6 +178,9 @@ class TsallisStep(_PreparedStep):
         cost = self._layers.barred(cost)
         V = np.full(self._problem.mass.size, np.nan) if prices is None else prices.copy()
         step = self._from(V, cost, cost, "tsallis")
+        if prices is not None and not step.gap <= LARGEST_GAP:  # these costs are far from where the prices come from
+            V = np.full(self._problem.mass.size, np.nan)
+            step = self._from(V, cost, cost, "tsallis")
         if not step.gap <= LARGEST_GAP:
             message = f"the step with -2 sum sqrt(q) has gap {step.gap:.3g}, should be at most {LARGEST_GAP}"
             problem = {"cost": cost, **{name: np.asarray(part) for name, part in self._problem._asdict().items()}}

@@ -306,9 +306,13 @@ def ascent(layout: Layout, memory: Memory) -> float:
             mass[layout.state_at[h] + b % n] += q[b]
         for t in range(layout.nexts[h]):
             inflow[layout.state_at[h + 1] + t] = tridiagonal.dot(P[t], q)
+    # Exponents are rounded as the prices are.
+    rounding = 1e-12
+    for s in range(mass.shape[0] - 1):
+        rounding = max(rounding, 1e-12 + 1e-15 * abs(memory.V[s]))
     total = 0.0
     for s in range(mass.shape[0] - 1):
-        if abs(inflow[s] - mass[s]) > 1e-12 * mass[s]:
+        if abs(inflow[s] - mass[s]) > rounding * mass[s]:
             total += (inflow[s] - mass[s]) * memory.step[s]
     return total
 
