@@ -363,6 +363,7 @@ def test_an_empty_set_is_enlarged_and_counted():
         ({"entropy": "triples"}, "entropy 'triples' goes with geometry 'box'"),
         ({"radius": "huge"}, "radius is 'huge', should be one of paper"),
         ({"radius_scale": 0.0}, "radius_scale is 0.0"),
+        ({"radius_scale": 1e-300}, "radius_scale is 1e-300, should be a number above 1e-10"),
         ({"eta": -1.0}, "eta is -1.0"),
         ({"zeta": 1.0}, "zeta is 1.0"),
         ({"lam": 0.0}, "lam is 0.0"),

@@ -20,6 +20,9 @@ from advmdp.learners.parts.predictors import NAMED, Ridge
 
 Entropy = Literal["pairs", "triples", "conditional"]
 
+# Of radii: thinner sets are lost to rounding.
+LEAST_SCALE = 1e-10
+
 
 def require(valid: bool, option: str, value: object, wanted: str) -> None:
     """Raise InvalidSpecError, naming the option, its value and what would be right, unless ``valid``."""
@@ -105,7 +108,8 @@ class SetOptions(NoOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(number(self.radius_scale, 0.0), "radius_scale", self.radius_scale, "a number > 0")
+        wide = number(self.radius_scale, LEAST_SCALE)
+        require(wide, "radius_scale", self.radius_scale, f"a number above {LEAST_SCALE:g}")
         require(number(self.zeta, 0.0) and self.zeta < 1.0, "zeta", self.zeta, "a probability in (0, 1)")
 
 
