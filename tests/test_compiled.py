@@ -20,7 +20,9 @@ from advmdp import _quicker
 from advmdp._compiled import allocating_kernel, inner_kernel, kernel
 from advmdp._interpreted import INTERPRETED
 
-pytestmark = pytest.mark.skipif(INTERPRETED, reason="nothing is compiled")
+pytestmark = pytest.mark.skipif(
+    INTERPRETED or not _quicker.QUICK, reason="nothing is compiled, or by public parts of numba alone"
+)
 
 
 def flags(**options: object) -> Flags:
