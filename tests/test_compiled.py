@@ -106,6 +106,20 @@ def modules_with_kernels() -> list[str]:
 
 
 @pytest.mark.parametrize("name", modules_with_kernels())
+def test_every_import_of_a_module_with_kernels_is_seen(name: str) -> None:
+    """They are read as text, at the speed of an import; a form that this does not know must not be used."""
+    seen: dict[str, str] = {}
+    for node in ast.walk(ast.parse(_quicker._texts()[name])):
+        if isinstance(node, ast.Import):
+            assert not any(alias.name.startswith("advmdp") for alias in node.names), "from advmdp import ..."
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "no relative imports"
+            if str(node.module).startswith("advmdp"):
+                seen |= {alias.name: str(node.module) for alias in node.names}
+    assert seen.items() <= _quicker._imports(name).items()
+
+
+@pytest.mark.parametrize("name", modules_with_kernels())
 def test_all_that_the_kernels_of_a_module_use_is_listed(name: str) -> None:
     """By what their names stand for at run time: other kernels, modules of them, records and constants."""
     for module in modules_with_kernels():
