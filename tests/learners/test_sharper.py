@@ -310,8 +310,11 @@ def test_with_a_known_kernel_as_well():
         wanted = reference.mirror_step(
             KnownKernels(WORLD.kernels), LAYERS.split(prior), LAYERS.split(losses), learner.step_size
         )
-        for ours, theirs in zip(learner.q, wanted.q, strict=True):
-            np.testing.assert_allclose(ours, theirs, atol=1e-5)
+        ours, theirs = LAYERS.flatten(learner.q), LAYERS.flatten(wanted.q)
+        values = [learner.step_size * q @ losses + np.sum(q * np.log(q / prior) - q) for q in (ours, theirs)]
+        # The conic solver is short of the minimum by up to 1e-9, which leaves q to the root of that.
+        assert values[0] <= values[1] + 1e-12
+        np.testing.assert_allclose(ours, theirs, atol=1e-4)
 
 
 def adaptive_run(step, confidence_set, mdp, rng, count=60):
