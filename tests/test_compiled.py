@@ -167,7 +167,7 @@ def test_a_change_makes_stale_what_is_cached_of_callers_and_of_nothing_else(tmp_
 PUBLIC = """
 import sys
 import numpy as np
-from advmdp import _quicker, confidence, make_learner, make_world, play
+from advmdp import _quicker, make_learner, make_world, play
 assert not _quicker.QUICK
 world = make_world("random-mixture", layer_sizes=(1, 3, 3, 1), n_actions=2, dim=3)
 rng = np.random.default_rng(0)
