@@ -194,7 +194,7 @@ def centre_block(E0: Floats, E: Floats, point: Floats, n_rows: int, k: int, floo
                     matrix[j, o] += scaled * E[i, o]
         for j in range(k):
             matrix[j, j] *= 1.0 + 1e-14  # so that no pivot is lost to rounding
-        tridiagonal.factor_upper(matrix)
+        tridiagonal.factor_upper(matrix, view2(scratch, 0, k, 0))
         tridiagonal.solve_lower(matrix, dx)
         decrement = 0.0
         for j in range(k):

@@ -16,6 +16,8 @@ from advmdp.solvers.layout import view1, view2
 
 # Columns of a Gram product that are finished before the next: all rows of a panel then stay in the second cache.
 PANEL = 512
+# Rows that are eliminated together: the others are then read and written once for all of them.
+PIVOTS = 4
 
 
 @sum_kernel
@@ -69,30 +71,67 @@ def add_gram(target: Floats, rows: Floats, depth: int, sign: float) -> None:
 
 
 @inner_kernel
-def factor_upper(matrix: Floats) -> int:
-    """``matrix = U' U`` in place (upper triangle, the diagonal inverted); the number of pivots that had to be replaced.
+def factor_upper(matrix: Floats, beside: Floats) -> int:
+    """``matrix = U' U`` in place (upper triangle, the diagonal inverted), and ``beside := U'^-1 beside``, its rows
+    (n, m); the number of pivots that had to be replaced.
 
     A pivot that rounding has made non-positive belongs to a price that the system does not determine; a
     huge pivot in its place leaves that price where it is.
     """
     n = matrix.shape[0]
     replaced = 0
-    for j in range(n):
-        row = matrix[j]
-        pivot = row[j]
-        if not pivot > 1e-290:
-            pivot = 1e200
-            replaced += 1
-        inverse = 1.0 / np.sqrt(pivot)
-        row[j] = inverse
-        for u in range(j + 1, n):
-            row[u] *= inverse
-        for i in range(j + 1, n):
-            x = row[i]
-            lower = matrix[i]
-            for u in range(i, n):
-                lower[u] -= x * row[u]
+    for first in range(0, n, PIVOTS):
+        end = min(first + PIVOTS, n)
+        for j in range(first, end):
+            row = matrix[j]
+            pivot = row[j]
+            if not pivot > 1e-290:
+                pivot = 1e200
+                replaced += 1
+            inverse = 1.0 / np.sqrt(pivot)
+            row[j] = inverse
+            scale(row[j + 1 :], inverse)
+            scale(beside[j], inverse)
+            for i in range(j + 1, end):
+                subtract_row(matrix[i, i:], row[i], row[i:])
+                subtract_row(beside[i], row[i], beside[j])
+        # Two of the other rows at a time: they share their loads.
+        for i in range(end, n - 1, 2):
+            x, y = matrix[first:end, i], matrix[first:end, i + 1]
+            for rows, begin in ((matrix, i), (beside, 0)):
+                a, b, c, d = rows[first], rows[first + 1], rows[first + 2], rows[first + 3]
+                subtract_four(
+                    rows[i, begin:], rows[i + 1, begin:], x, y, a[begin:], b[begin:], c[begin:], d[begin:]
+                )  # fmt: skip
+        if (n - end) % 2 == 1:
+            for j in range(first, end):
+                subtract_row(matrix[n - 1, n - 1 :], matrix[j, n - 1], matrix[j, n - 1 :])
+                subtract_row(beside[n - 1], matrix[j, n - 1], beside[j])
     return replaced
+
+
+@inner_kernel
+def scale(x: Floats, factor: float) -> None:
+    """x := factor x."""
+    for u in range(x.shape[0]):
+        x[u] *= factor
+
+
+@sum_kernel
+def subtract_row(target: Floats, factor: float, row: Floats) -> None:
+    """target -= factor row."""
+    for u in range(target.shape[0]):
+        target[u] -= factor * row[u]
+
+
+@sum_kernel
+def subtract_four(one: Floats, other: Floats, x: Floats, y: Floats, a: Floats, b: Floats, c: Floats, d: Floats) -> None:
+    """one -= x.(a, b, c, d), other -= y.(a, b, c, d)."""
+    xa, xb, xc, xd = x[0], x[1], x[2], x[3]
+    ya, yb, yc, yd = y[0], y[1], y[2], y[3]
+    for u in range(one.shape[0]):
+        one[u] -= xa * a[u] + xb * b[u] + xc * c[u] + xd * d[u]
+        other[u] -= ya * a[u] + yb * b[u] + yc * c[u] + yd * d[u]
 
 
 @inner_kernel
@@ -128,19 +167,10 @@ def factor(sizes: Integers, diag: Floats, diag_at: Integers, off: Floats, off_at
     for h in range(last + 1):
         n = sizes[h]
         upper = view2(diag, diag_at[h], n, n)
-        replaced += factor_upper(upper)
+        m = sizes[h + 1] if h < last else 0
+        coupling = view2(off, off_at[h], n, m)
+        replaced += factor_upper(upper, coupling)
         if h < last:
-            m = sizes[h + 1]
-            coupling = view2(off, off_at[h], n, m)
-            for j in range(n):
-                row = coupling[j]
-                for u in range(m):
-                    row[u] *= upper[j, j]
-                for i in range(j + 1, n):
-                    x = upper[j, i]
-                    below = coupling[i]
-                    for u in range(m):
-                        below[u] -= x * row[u]
             turned = view2(scratch, 0, m, n)
             for j in range(n):
                 for u in range(m):
