@@ -48,6 +48,8 @@ LEAST_ROUNDING = 1e-14
 BALANCE = 1e-11
 # log mass of a state: below this no square root of it takes part in Newton's systems.
 RAREST = -1300.0
+# Masses below this are handled by their logarithms.
+LEAST_MASS = 1e-200
 # Where to begin, see :func:`solve`.
 WARM, SETTLED, PRIOR = range(3)
 SWEEPS = 200
@@ -185,12 +187,23 @@ def evaluate_moved(
 
 @inner_kernel
 def rescale(layout: Layout, memory: Memory) -> None:
-    """1 / sqrt of the mass of each state, as far as floating point goes."""
+    """1 / sqrt of the mass of each state, as far as floating point goes; by logarithms only where masses underflow."""
     for h in range(layout.states.shape[0]):
-        scale = view1(memory.scale, layout.state_at[h], layout.states[h])
-        log_mass(layout, h, memory.log_q, scale)
-        for s in range(scale.shape[0]):
-            scale[s] = np.exp(-0.5 * max(scale[s], RAREST))
+        n = layout.states[h]
+        at = layout.block_at[h]
+        scale = view1(memory.scale, layout.state_at[h], n)
+        fill(scale, 0.0)
+        for start in range(at, at + layout.blocks[h], n):
+            for s in range(n):
+                scale[s] += memory.q[start + s]
+        least = np.inf
+        for s in range(n):
+            least = min(least, scale[s])
+            scale[s] = 1.0 / np.sqrt(scale[s])
+        if not least > LEAST_MASS:
+            log_mass(layout, h, memory.log_q, scale)
+            for s in range(n):
+                scale[s] = np.exp(-0.5 * max(scale[s], RAREST))
     memory.scale[memory.scale.shape[0] - 1] = 0.0
 
 
@@ -218,7 +231,7 @@ def newton_step(layout: Layout, rows: Any, again: bool, memory: Memory) -> tuple
         diag = view2(memory.diag, layout.diag_at[h], n, n)
         root = memory.work[0]
         for b in range(N):
-            root[b] = np.sqrt(memory.q[at + b]) if memory.q[at + b] > 1e-200 else np.exp(0.5 * memory.log_q[at + b])
+            root[b] = np.sqrt(memory.q[at + b]) if memory.q[at + b] > LEAST_MASS else np.exp(0.5 * memory.log_q[at + b])
         for start in range(0, N, n):
             for s in range(n):
                 scaled = root[start + s] * scale[here + s]
