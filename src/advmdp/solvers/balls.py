@@ -12,7 +12,8 @@ import numpy as np
 
 from advmdp._arrays import Floats
 from advmdp.confidence import L1Set
-from advmdp.solvers.layout import BufferSizes, Layout
+from advmdp.solvers.ellipsoid import Rows
+from advmdp.solvers.layout import Layout, allocate, layer_views
 from advmdp.solvers.problem import Problem
 
 # Less of a centre or of a radius is none: the set would be too thin for floating point.
@@ -48,20 +49,16 @@ class Balls(NamedTuple):
         """Coordinates: u and v, whose sums are equal."""
         return [2 * len(centre) - 1 for centre in self.centres]
 
-    def polyhedra(self, layout: Layout, sizes: BufferSizes) -> tuple[Floats, Floats, Floats, Floats]:
-        """(P0, G, E0, E) of P = P0 + G chi, E0 + E chi >= 0, around rows inside; the ball |chi| <= 1 cuts nothing off.
+    def polyhedra(self, layout: Layout) -> Rows:
+        """P = P0 + G chi, E0 + E chi >= 0, around rows inside; the ball |chi| <= 1 cuts nothing off.
 
         What cannot move has slopes of zero and slacks of one.
         """
-        P0, G, E0, E = (np.zeros(length) for length in (sizes.next, sizes.slope, sizes.row, sizes.row_slope))
-        E0[:] = 1.0
+        made: Rows = allocate(Rows, layout)
+        made.E0[:] = 1.0
         for h, (centres, radii) in enumerate(zip(self.centres, self.radii, strict=True)):
             m, N = centres.shape
-            k, n_rows = 2 * m - 1, 3 * m + 1
-            rows = P0[layout.next_at[h] :][: m * N].reshape(m, N)
-            slopes = G[layout.slope_at[h] :][: m * k * N].reshape(m, k, N)
-            offsets = E0[layout.row_at[h] :][: n_rows * N].reshape(n_rows, N)
-            normals = E[layout.row_slope_at[h] :][: n_rows * k * N].reshape(n_rows, k, N)
+            ((rows, slopes, offsets, normals),) = layer_views(layout, h, (made,))
             rows[:] = centres
             for b in range(N):
                 moving = np.flatnonzero(centres[:, b] > THINNEST)
@@ -85,4 +82,4 @@ class Balls(NamedTuple):
                 offsets[m + moving, b], normals[m + moving, :free, b] = centre - taken, -v
                 offsets[2 * m : 3 * m, b], normals[2 * m : 3 * m, :free, b] = added, u
                 offsets[3 * m, b], normals[3 * m, :free, b] = half - added.sum(), -u.sum(axis=0)
-        return P0, G, E0, E
+        return made

@@ -14,7 +14,7 @@ import numpy as np
 from advmdp._arrays import Floats
 from advmdp._compiled import inner_kernel, kernel
 from advmdp.solvers import tridiagonal
-from advmdp.solvers.layout import Layout, Per, copy_into, fill, layer, view1, view2
+from advmdp.solvers.layout import Layout, Per, copy_into, fill, layer, view1, view2, whole
 
 # A warm start goes a share of the way from the centre of each block to where the last step ended, the further the less
 # the rows have moved in that step: the share loses PER_MOVE times their relative move.
@@ -45,12 +45,13 @@ def place_points(layout: Layout, rows: Any, comfort: float, points: Points, work
     A point needs centring that has a slack below ``comfort / rows``.  ``work`` has rows of blocks; ``scratch`` needs
     3 rows + k (k + 3) entries of the largest layer.
     """
-    for h in range(layout.states.shape[0]):
+    for h in range(layout.shape[0] - 1):
         rows_h, points_h = layer(layout, h, (rows, points))
         centre_layer(rows_h.E0, rows_h.E, comfort, points_h.centre, work, scratch)
-    share = warm_share(points.centre, points.before, points.last)
-    copy_into(points.chi, points.centre)
-    for h in range(layout.states.shape[0]):
+    (every,) = whole(layout, (points,))
+    share = warm_share(every.centre, every.before, every.last)
+    copy_into(every.chi, every.centre)
+    for h in range(layout.shape[0] - 1):
         rows_h, points_h = layer(layout, h, (rows, points))
         move_towards(rows_h.E0, rows_h.E, share, points_h.last, points_h.chi, work)
     return share

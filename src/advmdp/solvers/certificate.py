@@ -28,10 +28,10 @@ LIFT = 14.0
 @inner_kernel
 def expected_price(layout: Layout, h: int, kernels: Floats, prices: Floats, out: Floats) -> None:
     """``out_b = P_b.V`` over the next layer, for the blocks of layer h."""
-    m = layout.nexts[h]
-    N = layout.blocks[h]
-    P = view2(kernels, layout.next_at[h], m, N)
-    at = layout.state_at[h + 1]
+    m = layout[h].nexts
+    N = layout[h].blocks
+    P = view2(kernels, layout[h].next_at, m, N)
+    at = layout[h + 1].state_at
     for b in range(N):
         out[b] = 0.0
     for t in range(m):
@@ -44,9 +44,9 @@ def expected_price(layout: Layout, h: int, kernels: Floats, prices: Floats, out:
 @inner_kernel
 def log_mass(layout: Layout, h: int, log_q: Floats, out: Floats) -> None:
     """``out_s = log sum_a exp(log_q(s, a))`` for the states of layer h."""
-    n = layout.states[h]
-    N = layout.blocks[h]
-    at = layout.block_at[h]
+    n = layout[h].states
+    N = layout[h].blocks
+    at = layout[h].block_at
     for s in range(n):
         largest = -np.inf
         for b in range(s, N, n):
@@ -70,10 +70,10 @@ def price_layer(
     ``ahead`` (blocks of the layer) is the expected price of the next state, ``mass`` (states of the layer)
     a logarithm.
     """
-    n = layout.states[h]
-    N = layout.blocks[h]
-    at = layout.block_at[h]
-    here = view1(prices, layout.state_at[h], n)
+    n = layout[h].states
+    N = layout[h].blocks
+    at = layout[h].block_at
+    here = view1(prices, layout[h].state_at, n)
     for b in range(N):
         log_q[at + b] = log_prior[at + b] - cost[at + b] - ahead[b]
     log_mass(layout, h, log_q, here)
@@ -88,9 +88,9 @@ def reprice_layer(
     layout: Layout, h: int, log_prior: Floats, cost: Floats, bound: Floats, log_q: Floats, work: Floats, prices: Floats
 ) -> None:
     """V(s) such that the dual's mass of s, ``sum_a prior exp(V(s) - cost - bound)``, equals that of q."""
-    n = layout.states[h]
-    N = layout.blocks[h]
-    at = layout.block_at[h]
+    n = layout[h].states
+    N = layout[h].blocks
+    at = layout[h].block_at
     log_mass(layout, h, log_q, work)
     for s in range(n):
         largest = -np.inf
@@ -99,16 +99,16 @@ def reprice_layer(
         total = 0.0
         for b in range(s, N, n):
             total += np.exp(log_prior[at + b] - cost[at + b] - bound[b] - largest)
-        prices[layout.state_at[h] + s] = work[s] - largest - np.log(total)
+        prices[layout[h].state_at + s] = work[s] - largest - np.log(total)
 
 
 @inner_kernel
 def log_arrivals(layout: Layout, h: int, kernels: Floats, log_q: Floats, work: Floats, out: Floats) -> None:
     """``out_t = log sum_b q_b P_b(t)`` over the blocks of layer h, also where the sum itself would underflow."""
-    m = layout.nexts[h]
-    N = layout.blocks[h]
-    at = layout.block_at[h]
-    P = view2(kernels, layout.next_at[h], m, N)
+    m = layout[h].nexts
+    N = layout[h].blocks
+    at = layout[h].block_at
+    P = view2(kernels, layout[h].next_at, m, N)
     largest = -np.inf
     for b in range(N):
         largest = max(largest, log_q[at + b])
@@ -139,14 +139,14 @@ def roll_forward(layout: Layout, kernels: Floats, work: Floats, log_q: Floats, q
     gives it, and has q = 0.  Rows of kernels are made to sum to one; returned is by how much one of them did not:
     where that is more than rounding, the kernels were not in the set and nothing may be certified.
     """
-    H = layout.states.shape[0]
+    H = layout.shape[0] - 1
     mass[0] = 0.0
     off = 0.0
     for h in range(H):
-        n = layout.states[h]
-        N = layout.blocks[h]
-        at = layout.block_at[h]
-        here = view1(mass, layout.state_at[h], n)
+        n = layout[h].states
+        N = layout[h].blocks
+        at = layout[h].block_at
+        here = view1(mass, layout[h].state_at, n)
         given = work[0]
         log_mass(layout, h, log_q, given)
         for s in range(n):
@@ -165,9 +165,9 @@ def roll_forward(layout: Layout, kernels: Floats, work: Floats, log_q: Floats, q
             q[at + b] /= total
             log_q[at + b] -= np.log(total)
         if h < H - 1:
-            off = max(off, normalise_rows(view2(kernels, layout.next_at[h], layout.nexts[h], N), work[1]))
-            there = layout.state_at[h + 1]
-            log_arrivals(layout, h, kernels, log_q, work[1], view1(mass, there, layout.nexts[h]))
+            off = max(off, normalise_rows(view2(kernels, layout[h].next_at, layout[h].nexts, N), work[1]))
+            there = layout[h + 1].state_at
+            log_arrivals(layout, h, kernels, log_q, work[1], view1(mass, there, layout[h].nexts))
     return off
 
 
@@ -197,10 +197,10 @@ def rounding_of_masses(
     """``blur_t = sum_b q_b rounding_b(t) / mass_t``: how well log mass is determined at all, given how well the
     entries of the kernels are known.  A state that almost nothing flows into is known in absolute terms only."""
     blur[0] = 0.0
-    for h in range(layout.states.shape[0] - 1):
-        there = layout.state_at[h + 1]
-        log_arrivals(layout, h, entry_rounding, log_q, work, view1(blur, there, layout.nexts[h]))
-        for t in range(there, there + layout.nexts[h]):
+    for h in range(layout.shape[0] - 2):
+        there = layout[h + 1].state_at
+        log_arrivals(layout, h, entry_rounding, log_q, work, view1(blur, there, layout[h].nexts))
+        for t in range(there, there + layout[h].nexts):
             blur[t] = np.exp(min(blur[t] - mass[t], 300.0))
 
 
@@ -214,14 +214,14 @@ def certify_layer(
     ``ahead_b = P_b.V`` and ``bound_b = d_b`` for the blocks of the layer.  The residual is the largest |a_b|, where the
     part of it that all actions of a state share counts only as far as it exceeds ``blur``.
     """
-    n = layout.states[h]
-    N = layout.blocks[h]
-    at = layout.block_at[h]
+    n = layout[h].states
+    N = layout[h].blocks
+    at = layout[h].block_at
     value = 0.0
     gap = 0.0
     residual = 0.0
     for s in range(n):
-        price = prices[layout.state_at[h] + s]
+        price = prices[layout[h].state_at + s]
         low = np.inf
         high = -np.inf
         for b in range(s, N, n):
@@ -240,7 +240,7 @@ def certify_layer(
             high = max(high, a)
             if not abs(a) < np.inf:
                 residual = np.inf
-        shared = max(0.0, max(abs(low), abs(high)) - blur[layout.state_at[h] + s])
+        shared = max(0.0, max(abs(low), abs(high)) - blur[layout[h].state_at + s])
         residual = max(residual, max(high - low, shared))
     return value, gap, residual
 
@@ -261,11 +261,11 @@ def certify_rolled(
     gap = 0.0
     residual = 0.0 if off <= ROW_ROUNDING else np.inf
     ahead = work[0]
-    for h in range(layout.states.shape[0]):
-        below = view1(bound, layout.block_at[h], layout.blocks[h])
+    for h in range(layout.shape[0] - 1):
+        below = view1(bound, layout[h].block_at, layout[h].blocks)
         expected_price(layout, h, kernels, prices, ahead)
         if exact:
-            for b in range(layout.blocks[h]):
+            for b in range(layout[h].blocks):
                 below[b] = min(below[b], ahead[b])
         part = certify_layer(layout, h, log_prior, cost, prices, ahead, below, log_q, q, blur)
         value += part[0]
@@ -287,7 +287,7 @@ def start_prices(
     with more.  If ``settled``, masses and policy are made consistent instead (:func:`settle`).  ``mass`` receives the
     logarithms.  Returns the largest spread of prices within a layer.
     """
-    H = layout.states.shape[0]
+    H = layout.shape[0] - 1
     given = work[1]
     prices[prices.shape[0] - 1] = 0.0
     if settled:
@@ -295,16 +295,16 @@ def start_prices(
         settle(layout, kernels, log_prior, cost, 60, work, log_weight, mass, prices)
         return price_spread(layout, prices)
     for h in range(H):
-        log_mass(layout, h, log_prior, view1(mass, layout.state_at[h], layout.states[h]))
+        log_mass(layout, h, log_prior, view1(mass, layout[h].state_at, layout[h].states))
     price_masses(layout, kernels, log_prior, cost, work[0], mass, prices, log_weight)
     copy_into(log_q, log_weight)
     mass[0] = 0.0
     for h in range(H):
-        here = view1(mass, layout.state_at[h], layout.states[h])
-        there = view1(mass, layout.state_at[h + 1], layout.nexts[h] if h < H - 1 else 0)
+        here = view1(mass, layout[h].state_at, layout[h].states)
+        there = view1(mass, layout[h + 1].state_at, layout[h].nexts if h < H - 1 else 0)
         roll_layer(layout, h, reach, log_q, given, here, work[2], there)
         log_mass(layout, h, log_prior, given)
-        for s in range(layout.states[h]):
+        for s in range(layout[h].states):
             here[s] = min(max(given[s], here[s] - LIFT), here[s] + LIFT)
     price_masses(layout, kernels, log_prior, cost, work[0], mass, prices, log_weight)
     return price_spread(layout, prices)
@@ -316,9 +316,9 @@ def price_masses(
     log_q: Floats,
 ) -> None:  # fmt: skip
     """:func:`price_layer` of all layers, with the masses of all states."""
-    for h in range(layout.states.shape[0] - 1, -1, -1):
+    for h in range(layout.shape[0] - 2, -1, -1):
         expected_price(layout, h, kernels, prices, ahead)
-        price_layer(layout, h, log_prior, cost, ahead, view1(mass, layout.state_at[h], layout.states[h]), prices, log_q)
+        price_layer(layout, h, log_prior, cost, ahead, view1(mass, layout[h].state_at, layout[h].states), prices, log_q)
 
 
 @inner_kernel
@@ -327,14 +327,14 @@ def roll_layer(
 ) -> None:
     """Give the states of layer h the masses that have arrived in them, ``here``, in place of those that log q has
     (``given``), which are left to states that nothing has arrived in; what they lead to arrives ``there``."""
-    n = layout.states[h]
+    n = layout[h].states
     log_mass(layout, h, log_q, given)
     for s in range(n):
         if not here[s] > -np.inf:
             here[s] = given[s]
-        for b in range(layout.block_at[h] + s, layout.block_at[h] + layout.blocks[h], n):
+        for b in range(layout[h].block_at + s, layout[h].block_at + layout[h].blocks, n):
             log_q[b] += here[s] - given[s]
-    if h < layout.states.shape[0] - 1:
+    if h < layout.shape[0] - 2:
         log_arrivals(layout, h, kernels, log_q, work, there)
 
 
@@ -342,10 +342,10 @@ def roll_layer(
 def price_spread(layout: Layout, prices: Floats) -> float:
     """The largest difference of two prices of a layer."""
     spread = 0.0
-    for h in range(1, layout.states.shape[0]):
+    for h in range(1, layout.shape[0] - 1):
         low = np.inf
         high = -np.inf
-        for i in range(layout.state_at[h], layout.state_at[h + 1]):
+        for i in range(layout[h].state_at, layout[h + 1].state_at):
             low = min(low, prices[i])
             high = max(high, prices[i])
         spread = max(spread, high - low)
@@ -364,7 +364,7 @@ def settle(
     reached by one pair only.  Stops when no log mass is off by more than one, a good place for Newton's method to
     start; returns the largest that is left.  ``log_q`` and ``mass`` (logarithms) belong to the prices.
     """
-    H = layout.states.shape[0]
+    H = layout.shape[0] - 1
     given = work[1]
     worst = np.inf
     share = 0.5
@@ -373,10 +373,10 @@ def settle(
         before = worst
         worst = 0.0
         for h in range(H):
-            here = view1(mass, layout.state_at[h], layout.states[h])
-            there = view1(mass, layout.state_at[h + 1], layout.nexts[h] if h < H - 1 else 0)
+            here = view1(mass, layout[h].state_at, layout[h].states)
+            there = view1(mass, layout[h + 1].state_at, layout[h].nexts if h < H - 1 else 0)
             roll_layer(layout, h, kernels, log_q, given, here, work[2], there)
-            for s in range(layout.states[h]):
+            for s in range(layout[h].states):
                 worst = max(worst, abs(here[s] - given[s]))
                 if sweep > 0:
                     here[s] = given[s] + share * (here[s] - given[s])

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from advmdp._arrays import Floats
 from advmdp._compiled import body_of, inner_kernel, kernel, sum_kernel
 from advmdp.solvers import tridiagonal
-from advmdp.solvers.layout import LINE, Layout, view2
+from advmdp.solvers.layout import LINE, Layout, view2, whole
 from advmdp.solvers.prices import Memory, bend, respond
 
 Groups = NDArray[np.int8]
@@ -48,12 +48,12 @@ def respond_entropic(
     rows: EntropicRows, layout: Layout, h: int, V: Floats, change: Floats, kernels: Floats, ahead: Floats, extra: Floats
 ) -> bool:
     """The minimising rows of layer h; what the minima have beyond P.V is the divergence."""
-    n = layout.states[h]
-    m = layout.nexts[h]
-    N = layout.blocks[h]
-    at = layout.block_at[h]
-    price = V[layout.state_at[h + 1] : layout.state_at[h + 1] + m]
-    P = view2(kernels, layout.next_at[h], m, N)
+    n = layout[h].states
+    m = layout[h].nexts
+    N = layout[h].blocks
+    at = layout[h].block_at
+    price = V[layout[h + 1].state_at : layout[h + 1].state_at + m]
+    P = view2(kernels, layout[h].next_at, m, N)
     factor = rows.row[0, :m]
     below = rows.row[1, :m]
     w = rows.row[2, :m]
@@ -71,7 +71,7 @@ def respond_entropic(
         last = min(first + LINE, N)
         for b in range(first, last):
             pair = b % n * (N // n) + b // n
-            start = layout.next_at[h] + pair * m
+            start = layout[h].next_at + pair * m
             end = start + m
             prior = rows.prior[start:end]
             p = rows.found[b - first, :m]
@@ -100,16 +100,17 @@ def respond_entropic(
 
 
 @body_of(bend, EntropicRows)
-def bend_entropic(rows: EntropicRows, layout: Layout, h: int, memory: Memory) -> None:
+def bend_entropic(rows: EntropicRows, layout: Layout, h: int, places: Memory) -> None:
     """``sum_b q_b (P P' + sum_g (diag(p_g) - p_g p_g' / sum p_g))``: only the diagonal is left of rows that move as a
     whole, which nearly all do before their pairs have been visited often."""
-    n = layout.states[h]
-    m = layout.nexts[h]
-    N = layout.blocks[h]
-    there = layout.state_at[h + 1]
-    P = view2(memory.kernels, layout.next_at[h], m, N)
+    (memory,) = whole(layout, (places,))
+    n = layout[h].states
+    m = layout[h].nexts
+    N = layout[h].blocks
+    there = layout[h + 1].state_at
+    P = view2(memory.kernels, layout[h].next_at, m, N)
     stacked = view2(memory.stacked, 0, m, N)
-    target = view2(memory.diag, layout.diag_at[h + 1], m, m)
+    target = view2(memory.diag, layout[h + 1].diag_at, m, m)
     columns = view2(rows.columns, 0, m, N)
     for t in range(m):
         target[t, t] += memory.gradient[there + t] * memory.scale[there + t]  # that of what flows into t
@@ -117,9 +118,9 @@ def bend_entropic(rows: EntropicRows, layout: Layout, h: int, memory: Memory) ->
         count = 0
         for b in range(N):
             pair = b % n * (N // n) + b // n
-            if rows.loose[layout.block_at[h] + pair]:
+            if rows.loose[layout[h].block_at + pair]:
                 continue
-            group = rows.group[layout.next_at[h] + pair * m :][:m]
+            group = rows.group[layout[h].next_at + pair * m :][:m]
             whole = True
             total = 1.0 if which == 0 else 0.0
             for t in range(m):

@@ -19,7 +19,7 @@ from advmdp._arrays import Floats
 from advmdp._compiled import chosen_kernel, inner_kernel, kernel
 from advmdp.solvers import tridiagonal
 from advmdp.solvers.certificate import certify_rolled, set_scale, start_prices
-from advmdp.solvers.layout import BufferSizes, Layout, Per, allocate, copy_into, fill, layer, view1, view2
+from advmdp.solvers.layout import Layout, Per, copy_into, fill, layer, view1, view2, whole
 
 # Complementarity is held back while stationarity is off by more than this multiple of it.
 SLACKNESS = 1e4
@@ -61,10 +61,10 @@ class Memory(NamedTuple):
     goal: Per.Block  # dq at dV = 0
     diag: Per.Diag
     off: Per.Off
-    stacked: Floats  # scratch: m rows, of all blocks of a layer
-    work: Floats  # scratch: rows of blocks of the widest layer
-    fastest: Floats  # scratch: one row
-    products: Floats  # one entry: the number of complementarity products
+    stacked: Per.Stack
+    work: Per.Work
+    fastest: Per.Line
+    products: Per.Line  # one entry: the number of complementarity products
     kernels: Per.Next
     bound: Per.Block  # a lower bound of P.V over the set
     log_q: Per.Block
@@ -75,14 +75,6 @@ class Memory(NamedTuple):
     mass: Per.State
     entry_rounding: Per.Next  # how well an entry of P is known
     blur: Per.State  # how well the logarithm of the mass is known
-
-
-def make_memory(layout: Layout, sizes: BufferSizes) -> Memory:
-    """Working memory for problems of this layout."""
-    widest = int(layout.blocks.max())
-    stacked = np.zeros(int((layout.blocks * layout.cones * layout.nexts).max()))
-    work, fastest, products = np.zeros((8, widest)), np.zeros(widest), np.zeros(1)
-    return allocate(Memory, sizes, stacked=stacked, work=work, fastest=fastest, products=products)
 
 
 # --------------------------------------------------------------------------------------------------------
@@ -160,6 +152,7 @@ def iterate(
     kinds of set know, is ``promising``; what is left of flow, they repair.
     """
     mu = start(layout, rows, step, mu, per_spread, careful, x, memory, own)
+    every_x, every_d, every = whole(layout, (x, d, memory))
     best = np.nan, np.inf, np.inf
     good = False
     stuck = False
@@ -173,7 +166,7 @@ def iterate(
             if good or (found[2] < np.inf and abs(found[1]) + found[2] < abs(best[1]) + best[2]):
                 best = found
                 if not good:
-                    keep(memory)
+                    keep(every)
             if good or last:
                 break
         assemble(layout, rows, careful, x, memory, own)
@@ -181,14 +174,14 @@ def iterate(
         target = PLAIN * mu
         if not plain:
             longest = direction(layout, rows, x, 0.0, False, d, memory, own)
-            target = corrected_target(mu, dual, min(1.0, longest), x.q, memory.curvature, memory.products[0])
+            target = corrected_target(mu, dual, min(1.0, longest), every_x.q, every.curvature, every.products[0])
         longest = direction(layout, rows, x, target, not plain, d, memory, own)
-        stuck = not np.isfinite(d.V[0])
+        stuck = not np.isfinite(every_d.V[0])
         if not stuck:
-            length = step_along(longest, target / mu, x.q, d.q)
-            advance(x, d, length)
+            length = step_along(longest, target / mu, every_x.q, every_d.q)
+            advance(every_x, every_d, length)
     if not good and best[1] < np.inf:
-        recall(memory)
+        recall(every)
     return best[0], best[1], best[2], iteration
 
 
@@ -198,23 +191,24 @@ def start(
     own: Any,
 ) -> float:  # fmt: skip
     """Set the first iterate and return its mu.  ``careful``: with masses that satisfy the flow equations."""
-    H = layout.states.shape[0]
+    H = layout.shape[0] - 1
+    given, every_x, every = whole(layout, (step, x, memory))
     for h in range(H):
         reach_layer(rows, layout, h, memory, own)
     spread = start_prices(
-        layout, memory.kernels, memory.reach, step.log_prior, step.cost, careful, memory.work, memory.log_q,
-        memory.mass, x.V, memory.log_weight,
+        layout, every.kernels, every.reach, given.log_prior, given.cost, careful, every.work, every.log_q,
+        every.mass, every_x.V, every.log_weight,
     )  # fmt: skip
-    set_scale(layout, memory.mass, memory.state_scale)
+    set_scale(layout, every.mass, every.state_scale)
     mu = max(mu, per_spread * spread)
-    for b in range(x.q.shape[0]):
-        memory.weight[b] = np.exp(memory.log_weight[b])
-        memory.root_weight[b] = np.exp(0.5 * memory.log_weight[b])
-        x.q[b] = 1.0
+    for b in range(every_x.q.shape[0]):
+        every.weight[b] = np.exp(every.log_weight[b])
+        every.root_weight[b] = np.exp(0.5 * every.log_weight[b])
+        every_x.q[b] = 1.0
     count = 0.0
     for h in range(H):
         count += start_layer(rows, layout, h, mu, x, memory, own)
-    memory.products[0] = max(count, 1.0)
+    every.products[0] = max(count, 1.0)
     return mu
 
 
@@ -227,20 +221,20 @@ def residuals(
     total = 0.0
     weighted = 0.0
     dual = 0.0
-    flow = memory.flow_residual
+    (every,) = whole(layout, (memory,))
+    flow = every.flow_residual
     fill(flow, 0.0)
-    flow[0] = -memory.state_scale[0]
-    gap = memory.work[0]
-    off = memory.work[1]
-    for h in range(layout.states.shape[0]):
-        at = layout.block_at[h]
-        x_h, memory_h = layer(layout, h, (x, memory))
+    flow[0] = -every.state_scale[0]
+    gap = every.work[0]
+    off = every.work[1]
+    for h in range(layout.shape[0] - 1):
+        step_h, x_h, memory_h = layer(layout, h, (step, x, memory))
         q = x_h.q
         residual = memory_h.q_residual
         for b in range(q.shape[0]):
-            residual[b] = memory_h.log_weight[b] + np.log(q[b]) - step.log_prior[at + b] + step.cost[at + b]
-        add_price(layout.states[h], -1.0, x_h.V, residual)
-        leave(layout.states[h], memory_h.root_weight, memory_h.state_scale, q, memory_h.flow_residual)
+            residual[b] = memory_h.log_weight[b] + np.log(q[b]) - step_h.log_prior[b] + step_h.cost[b]
+        add_price(layout[h].states, -1.0, x_h.V, residual)
+        leave(layout[h].states, memory_h.root_weight, memory_h.state_scale, q, memory_h.flow_residual)
         slack_products(x_h.y, x_h.lam, gap)
         residual_layer(rows, layout, h, x, memory, own)
         for b in range(q.shape[0]):
@@ -249,23 +243,24 @@ def residuals(
             dual = max(dual, off[b])
     worst = 0.0
     for i in range(flow.shape[0] - 1):
-        worst = max(worst, abs(flow[i]) / memory.state_scale[i])
-    return total / memory.products[0], weighted, worst, dual
+        worst = max(worst, abs(flow[i]) / every.state_scale[i])
+    return total / every.products[0], weighted, worst, dual
 
 
 @inner_kernel
 def assemble(layout: Layout, rows: Any, careful: bool, x: Any, memory: Memory, own: Any) -> int:
     """Eliminate every block, and form and factor the Schur complement in the prices."""
-    fill(memory.diag, 0.0)
-    fill(memory.off, 0.0)
-    scaled = memory.fastest
-    for h in range(layout.states.shape[0]):
-        n = layout.states[h]
-        m = layout.nexts[h]
-        N = layout.blocks[h]
-        depth = layout.cones[h] * N
+    (every,) = whole(layout, (memory,))
+    fill(every.diag, 0.0)
+    fill(every.off, 0.0)
+    scaled = every.fastest
+    for h in range(layout.shape[0] - 1):
+        n = layout[h].states
+        m = layout[h].nexts
+        N = layout[h].blocks
+        depth = layout[h].cones * N
         x_h, memory_h = layer(layout, h, (x, memory))
-        there = view2(memory.diag, layout.diag_at[h + 1], m, m)
+        there = view2(memory.diag, layout[h + 1].diag_at, m, m)
         invert_slacks(x_h.q, x_h.y, x_h.lam, memory_h.inverse, memory_h.ratio, memory_h.ready)
         eliminate_layer(rows, layout, h, careful, x, memory, own)
         for start_at in range(0, N, n):
@@ -279,7 +274,7 @@ def assemble(layout: Layout, rows: Any, careful: bool, x: Any, memory: Memory, o
                 for s in range(n):
                     memory_h.off[s, t] -= scaled[start_at + s] * last[start_at + s]
         tridiagonal.add_gram(there, view2(memory.stacked, 0, m, depth), depth, 1.0)
-    return tridiagonal.factor(layout.states, memory.diag, layout.diag_at, memory.off, layout.off_at, memory.stacked)
+    return tridiagonal.factor(layout, memory.diag, memory.off, memory.stacked)
 
 
 @inner_kernel
@@ -291,28 +286,30 @@ def direction(
     ``corrected`` adds the second-order terms of the direction that ``d`` holds on entry (the predictor).  Returned is
     the largest common step along it that keeps occupancies, slacks, multipliers and cone points inside.
     """
-    H = layout.states.shape[0]
-    copy_into(d.V, memory.flow_residual)
-    aim_multipliers(target, corrected, x.lam, memory.inverse, memory.ready, memory.second, memory.term)
+    H = layout.shape[0] - 1
+    every_x, every_d, every = whole(layout, (x, d, memory))
+    V = every_d.V
+    copy_into(V, every.flow_residual)
+    aim_multipliers(target, corrected, every_x.lam, every.inverse, every.ready, every.second, every.term)
     for h in range(H):
         d_h, memory_h = layer(layout, h, (d, memory))
         aim_layer(rows, layout, h, x, target, corrected, d, memory, own)
-        leave(layout.states[h], memory_h.root_weight, memory_h.state_scale, memory_h.goal, d_h.V)
-    tridiagonal.solve(layout.states, memory.diag, layout.diag_at, memory.off, layout.off_at, layout.state_at, d.V)
-    for i in range(d.V.shape[0]):
-        d.V[i] *= -memory.state_scale[i]
-    d.V[d.V.shape[0] - 1] = 0.0
+        leave(layout[h].states, memory_h.root_weight, memory_h.state_scale, memory_h.goal, d_h.V)
+    tridiagonal.solve(layout, memory.diag, memory.off, V)
+    for i in range(V.shape[0]):
+        V[i] *= -every.state_scale[i]
+    V[V.shape[0] - 1] = 0.0
     longest = np.inf
     largest = 0.0
     for h in range(H):
         x_h, d_h, memory_h = layer(layout, h, (x, d, memory))
         fill(memory_h.curvature, 0.0)
         longest = min(longest, move_layer(rows, layout, h, x, d, memory, own))
-        for b in range(layout.blocks[h]):
-            memory.fastest[b] = -d_h.q[b] / x_h.q[b]
+        for b in range(layout[h].blocks):
+            memory_h.fastest[b] = -d_h.q[b] / x_h.q[b]
         decrease = move_multipliers(
             memory_h.term, memory_h.ratio, memory_h.inverse, x_h.lam, d_h.y, d_h.lam, memory_h.second,
-            memory_h.curvature, memory.fastest,
+            memory_h.curvature, memory_h.fastest,
         )  # fmt: skip
         largest = max(largest, decrease)
     return min(longest, 1.0 / largest if largest > 0.0 else np.inf)
@@ -326,14 +323,15 @@ def certify(layout: Layout, rows: Any, step: Step, x: Any, memory: Memory, own: 
     is infinite where kernels are not in their sets.
     """
     inside = True
-    for h in range(layout.states.shape[0]):
+    given, every_x, every = whole(layout, (step, x, memory))
+    for h in range(layout.shape[0] - 1):
         good = answer_layer(rows, layout, h, x, memory, own)
         inside = inside and good
-    for b in range(x.q.shape[0]):
-        memory.log_q[b] = memory.log_weight[b] + np.log(x.q[b])
+    for b in range(every_x.q.shape[0]):
+        every.log_q[b] = every.log_weight[b] + np.log(every_x.q[b])
     value, gap, residual = certify_rolled(
-        layout, step.log_prior, step.cost, x.V, memory.bound, False, memory.kernels, memory.entry_rounding,
-        memory.work, memory.log_q, memory.q, memory.mass, memory.blur,
+        layout, given.log_prior, given.cost, every_x.V, every.bound, False, every.kernels, every.entry_rounding,
+        every.work, every.log_q, every.q, every.mass, every.blur,
     )  # fmt: skip
     return value, gap, residual if inside else np.inf
 

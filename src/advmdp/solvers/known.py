@@ -31,7 +31,7 @@ from advmdp.confidence import KnownKernels
 from advmdp.layered import Layers
 from advmdp.occupancy import condition
 from advmdp.solvers import tridiagonal
-from advmdp.solvers.layout import fill
+from advmdp.solvers.layout import Layout, fill, length_of, make_layout
 from advmdp.solvers.mirror import mirror_descent_step
 from advmdp.solvers.step import LARGEST_RESIDUAL, MirrorStep, SolverError
 
@@ -71,10 +71,7 @@ class _Problem(NamedTuple):
     to: Indices
     probability: Floats
     mass: Floats  # of each state: positive where some policy leads; of TsallisStep that of the uniform policy
-    sizes: Integers  # of the decision layers, and where their states and the blocks of `tridiagonal` lie
-    state_at: Integers
-    diag_at: Integers
-    off_at: Integers
+    layout: Layout
 
 
 class _Memory(NamedTuple):
@@ -93,24 +90,23 @@ class _PreparedStep:
 
     def __init__(self, kernels: Sequence[Any], layers: Layers, mass: Floats, roots: bool) -> None:
         n, n_actions = layers.size_array[:-1], layers.n_actions
-        state_at, diag_at, off_at = (
-            np.concatenate([[0], np.cumsum(part)]).astype(np.int64) for part in (n, n * n, n[:-1] * n[1:])
-        )
+        nothing = [0] * (len(n) - 1)
+        layout = make_layout(layers.sizes, n_actions, nothing, nothing)
         counts, to, probability = [], [np.empty(0, dtype=np.int64)], [np.empty(0)]
         for h, table in enumerate(kernels[:-1]):
             rows = np.asarray(table).reshape(n[h] * n_actions, n[h + 1])
             pairs, nexts = np.nonzero(rows)
             counts.append(np.bincount(pairs, minlength=len(rows)))
-            to.append(state_at[h + 1] + nexts)
+            to.append(layout["state_at"][h + 1] + nexts)
             probability.append(rows[pairs, nexts])
         counts.append(np.zeros(n[-1] * n_actions, dtype=np.int64))  # the last transition leads to the end
         at = np.cumsum(np.concatenate([[0], *counts]))
         self._layers, self._uniform = layers, layers.uniform_policy
         self._problem = _Problem(
             roots, n_actions, at.astype(np.uint32), np.concatenate(to).astype(np.uint32), np.concatenate(probability),
-            mass, n.astype(np.int64), state_at, diag_at, off_at,
+            mass, layout,
         )  # fmt: skip
-        lengths = [layers.n_pairs] * 2 + [mass.size] * 3 + [diag_at[-1], off_at[-1], n.max() ** 2]
+        lengths = [layers.n_pairs] * 2 + [mass.size] * 3 + [length_of(layout, kind) for kind in ("diag", "off", "stack")]
         # Plain tuples: a compiled function takes two microseconds longer to be given named ones.
         self._parts = tuple(self._problem), tuple(np.zeros(int(length)) for length in lengths)
 
@@ -197,23 +193,23 @@ def minimise(
     ``policy`` stays as it is where nothing leads; ``log_prior`` is for the relative entropy alone.
     """
     problem, memory = _Problem(*problem_parts), _Memory(*memory_parts)
-    sizes, diag_at, off_at, step = problem.sizes, problem.diag_at, problem.off_at, memory.step
+    layout, step = problem.layout, memory.step
     dual, imbalance = evaluate(problem, memory, log_prior, cost, V)
     if problem.roots and not dual > -np.inf:
         begin(problem, cost, V)
         dual, imbalance = evaluate(problem, memory, log_prior, cost, V)
-    enough = BALANCE / sizes.size
+    enough = BALANCE / (layout.shape[0] - 1)
     factored_at, length, iteration = np.inf, 1.0, 0
     while enough < imbalance < np.inf and length > SHORTEST and iteration < ITERATIONS:
         iteration += 1
         # A step with an old factorisation multiplies the imbalance by about what it was then.
         if not imbalance * factored_at <= enough:
             assemble(problem, memory)
-            tridiagonal.factor(sizes, memory.diag, diag_at, memory.off, off_at, memory.scratch)
+            tridiagonal.factor(layout, memory.diag, memory.off, memory.scratch)
             factored_at = imbalance
         for s in range(V.size):
             step[s] = memory.inflow[s] - memory.outflow[s]
-        tridiagonal.solve(sizes, memory.diag, diag_at, memory.off, off_at, problem.state_at, step)
+        tridiagonal.solve(layout, memory.diag, memory.off, step)
         slope = 0.0
         for s in range(V.size):
             slope += (memory.inflow[s] - memory.outflow[s]) * step[s]
@@ -298,16 +294,16 @@ def assemble(problem: _Problem, memory: _Memory) -> None:
     diag, off, r, q = memory.diag, memory.off, memory.r, memory.q
     fill(diag, 0.0)
     fill(off, 0.0)
-    for h in range(problem.sizes.size):
-        n = problem.sizes[h]
-        m = problem.sizes[h + 1] if h + 1 < problem.sizes.size else 0
-        here, there = problem.state_at[h], problem.state_at[h + 1]
+    layout = problem.layout
+    for h in range(layout.shape[0] - 1):
+        n, m = layout[h].states, layout[h].nexts
+        here, there = layout[h].state_at, layout[h + 1].state_at
         for s in range(n):
-            corner = problem.diag_at[h] + s * n + s
+            corner = layout[h].diag_at + s * n + s
             if not problem.mass[here + s] > 0.0:  # nothing leads here: its price stays
                 diag[corner] += 1.0
                 continue
-            coupling = problem.off_at[h] + s * m
+            coupling = layout[h].off_at + s * m
             for b in range((here + s) * problem.n_actions, (here + s + 1) * problem.n_actions):
                 weight = 2.0 * q[b] / r[b] if problem.roots else q[b]
                 diag[corner] += weight
@@ -315,7 +311,7 @@ def assemble(problem: _Problem, memory: _Memory) -> None:
                     t = problem.to[e] - there
                     flow = weight * problem.probability[e]
                     off[coupling + t] -= flow
-                    row = problem.diag_at[h + 1] + t * m
+                    row = layout[h + 1].diag_at + t * m
                     for f in range(e, problem.at[b + 1]):
                         diag[row + problem.to[f] - there] += flow * problem.probability[f]
 

@@ -1,77 +1,53 @@
-"""Where the ragged data of all layers lies in flat buffers, shared by every solver of the mirror step."""
+"""Where the ragged data of all layers lies in flat buffers, shared by every solver of the mirror step.
+
+A record of buffers (a NamedTuple) is handed to kernels as the addresses of its arrays.  Integers are passed for nothing,
+where numba counts references to every array of a tuple in every function that it is given to.  :data:`layer` and
+:data:`whole` make views again.  Views own nothing: whoever calls a kernel keeps the arrays alive.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Annotated, Any, NamedTuple, TypeVar, get_type_hints
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import numpy as np
 from numba import types
 from numba.extending import intrinsic
 from numba.np import arrayobj
+from numpy.typing import NDArray
 
 from advmdp import _interpreted
-from advmdp._arrays import Floats, Integers
+from advmdp._arrays import Floats
 from advmdp._compiled import inner_kernel
 
-Record = TypeVar("Record")
+Record = TypeVar("Record", bound=tuple[Any, ...])
+#: One entry of :data:`LAYER` per layer of decisions, and one for the ends; ``layout[h].states`` in kernels.
+Layout = NDArray[np.void]
 
 # Numbers in a cache line: tables are turned by so many at a time.
 LINE = 8
-
-
-class Layout(NamedTuple):
-    """Sizes and buffer offsets per layer; one entry per layer of decisions (H of them)."""
-
-    states: Integers  # n, states of the layer
-    nexts: Integers  # m, states of the next layer
-    around: Integers  # n + m
-    blocks: Integers  # N = n * A
-    rows: Integers  # inequality rows per block
-    free: Integers  # k, free coordinates per block
-    cones: Integers  # k + 1
-    triangles: Integers  # (k + 1)(k + 2) / 2
-    block_at: Integers  # offsets into buffers of each kind of EXTENTS
-    next_at: Integers
-    row_at: Integers
-    free_at: Integers
-    cone_at: Integers
-    triangle_at: Integers
-    slope_at: Integers
-    row_slope_at: Integers
-    state_at: Integers  # one more entry, for the terminal state
-    diag_at: Integers  # one more, the end
-    off_at: Integers
-
-
-class BufferSizes(NamedTuple):
-    """Lengths of the buffers that the offsets of a :class:`Layout` point into."""
-
-    block: int
-    next: int
-    row: int
-    free: int
-    cone: int
-    triangle: int
-    slope: int
-    row_slope: int
-    state: int
-    diag: int
-    off: int
-
 
 #: What a layer has of a buffer of each kind: an array of these sizes.  Of states, its own and then the next ones.
 EXTENTS = {
     "block": ("blocks",), "next": ("nexts", "blocks"), "row": ("rows", "blocks"), "free": ("free", "blocks"),
     "cone": ("cones", "blocks"), "triangle": ("triangles", "blocks"), "slope": ("nexts", "free", "blocks"),
     "row_slope": ("rows", "free", "blocks"), "state": ("around",), "diag": ("states", "states"),
-    "off": ("states", "nexts"),
+    "off": ("states", "nexts"), "stack": ("nexts", "cones", "blocks"), "column": ("cones", "blocks"),
+    "room": ("room",), "work": ("lines", "widest"), "line": ("widest",),
 }  # fmt: skip
+#: Scratch: buffers that the layers use in turn.
+SCRATCH = ("stack", "column", "room", "work", "line")
+#: n states, m next states, n + m, N = n A blocks, inequalities and free coordinates k per block, k + 1, entries of a
+#: triangle of that size, scratch for one block, rows of ``work``, blocks of the widest layer; then offsets by kind.
+LAYER = np.dtype(
+    [(name, np.int64) for name in dict.fromkeys(name for names in EXTENTS.values() for name in names)]
+    + [(f"{kind}_at", np.int64) for kind in EXTENTS]
+)
 
 
 class Per:
-    """Types of the buffers in a record; a plain ``Floats`` there is scratch, the same for all layers."""
+    """Types of the buffers in a record."""
 
     Block = Annotated[Floats, "block"]
     Next = Annotated[Floats, "next"]
@@ -84,70 +60,95 @@ class Per:
     State = Annotated[Floats, "state"]
     Diag = Annotated[Floats, "diag"]
     Off = Annotated[Floats, "off"]
+    Stack = Annotated[Floats, "stack"]
+    Column = Annotated[Floats, "column"]
+    Room = Annotated[Floats, "room"]
+    Work = Annotated[Floats, "work"]
+    Line = Annotated[Floats, "line"]
 
 
-def make_layout(
-    layer_sizes: tuple[int, ...], n_actions: int, rows: list[int], free: list[int]
-) -> tuple[Layout, BufferSizes]:
-    """Offsets for the given layers, with ``rows`` and ``free`` (k) per layer.
+def make_layout(layer_sizes: tuple[int, ...], n_actions: int, rows: Sequence[int], free: Sequence[int]) -> Layout:
+    """For the given layers, with ``rows`` and ``free`` (k) of all layers but the last.
 
-    The last layer leads to the terminal state, whose price is zero: it has no next states (m = 0), no rows
-    and no free coordinates.
+    The last layer leads to the terminal state, whose price is zero: it has no next states (m = 0), no rows and no free
+    coordinates.
     """
-    n = np.array(layer_sizes[:-1], dtype=np.int64)
-    m = np.array([*layer_sizes[1:-1], 0], dtype=np.int64)
-    r = np.array(rows, dtype=np.int64)
-    k = np.array(free, dtype=np.int64)
-    counts = {
-        "states": n, "nexts": m, "around": n + m, "blocks": n * n_actions, "rows": r, "free": k, "cones": k + 1,
-        "triangles": (k + 1) * (k + 2) // 2,
-    }  # fmt: skip
-    lengths = {kind: np.prod([counts[name] for name in names], axis=0) for kind, names in EXTENTS.items()}
-    lengths["state"] = n
-    ends = {kind: np.concatenate([[0], np.cumsum(length)]).astype(np.int64) for kind, length in lengths.items()}
-    offsets = {f"{kind}_at": end if kind in ("state", "diag") else end[:-1].copy() for kind, end in ends.items()}
-    totals = {kind: int(end[-1]) for kind, end in ends.items()}
-    totals["state"] += 1  # the terminal state
-    return Layout(**counts, **offsets), BufferSizes(**totals)
+    layout: Any = np.zeros(len(layer_sizes), LAYER)
+    here = layout[:-1]
+    here["states"] = layer_sizes[:-1]
+    here["nexts"] = [*layer_sizes[1:-1], 0]
+    here["around"] = here["states"] + here["nexts"]
+    here["blocks"] = here["states"] * n_actions
+    here["rows"], here["free"] = [*rows, 0], [*free, 0]
+    here["cones"] = here["free"] + 1
+    here["triangles"] = here["cones"] * (here["free"] + 2) // 2
+    here["room"] = 3 * here["rows"] + here["free"] * (here["free"] + 3)
+    layout["lines"], layout["widest"] = 8, here["blocks"].max()
+    for kind, names in EXTENTS.items():
+        lengths = np.prod([here[name] for name in names if name != "around"] or here["states"][None], axis=0)
+        layout[f"{kind}_at"][1:] = 0 if kind in SCRATCH else np.cumsum(lengths)
+        layout[f"{kind}_at"][-1] = lengths.max() if kind in SCRATCH else lengths.sum()
+    return layout.view(np.recarray) if _interpreted.INTERPRETED else layout
 
 
-def _kinds_of(record: Any) -> dict[str, str | None]:
-    """The kind of each buffer of a record (a NamedTuple), None for scratch."""
-    hints = get_type_hints(record, include_extras=True)
-    return {name: getattr(hint, "__metadata__", (None,))[0] for name, hint in hints.items()}
+def length_of(layout: Layout, kind: str) -> int:
+    """Of a buffer; one of states has an entry for the terminal state as well."""
+    return int(layout[f"{kind}_at"][-1]) + (kind == "state")
 
 
-kinds_of: Callable[[Any], dict[str, str | None]] = cache(_kinds_of)
+def _kinds_of(record: Any) -> list[str]:
+    """The kind of each buffer of a record."""
+    return [hint.__metadata__[0] for hint in get_type_hints(record, include_extras=True).values()]
 
 
-def allocate(record: type[Record], sizes: BufferSizes, **scratch: Floats) -> Record:
+kinds_of: Callable[[Any], list[str]] = cache(_kinds_of)
+
+
+def allocate(record: Any, layout: Layout) -> Any:
     """A record of buffers, all zero."""
-    kinds = kinds_of(record).items()
-    return record(**{name: np.zeros(getattr(sizes, kind)) for name, kind in kinds if kind is not None}, **scratch)
+    return record(*(_shaped(np.zeros(length_of(layout, kind)), layout, kind) for kind in kinds_of(record)))
 
 
-# Views are borrowed: they hold no reference to their buffer, which must outlive them.  Every kernel is given its
-# buffers as arguments, so it does; and a view costs a pointer addition, where slicing and reshaping would cost
-# range checks at run time and, kernel by kernel, a good part of the time of compilation.
+def addresses(record: Record) -> Record:
+    """A record as kernels take it.  Interpreted, they take the arrays themselves."""
+    if _interpreted.INTERPRETED:
+        return record
+    made: Any = record
+    return made._make([buffer.__array_interface__["data"][0] for buffer in record])  # type: ignore[no-any-return]
 
 
-def _borrow(context: Any, builder: Any, buffer: Any, value: Any, view: Any, start: Any, shape: list[Any]) -> Any:
-    """Code for a view of this type and shape into a buffer."""
-    source = arrayobj.make_array(buffer)(context, builder, value)
+def _shaped(buffer: Floats, layout: Layout, kind: str) -> Floats:
+    return buffer.reshape(layout["lines"][0], -1) if kind == "work" else buffer
+
+
+# --------------------------------------------------------------------------------------------------------
+# Views in kernels: they cost a pointer addition, where slicing and reshaping would cost range checks at run time and,
+# kernel by kernel, a good part of the time of compilation.
+
+
+def _borrow(context: Any, builder: Any, address: Any, view: Any, start: Any, shape: list[Any]) -> Any:
+    """Code for a view of this type and shape, ``start`` entries behind an address."""
     made = arrayobj.make_array(view)(context, builder)
-    strides = [source.itemsize]
+    item = context.get_constant(types.intp, 8)
+    strides = [item]
     for length in reversed(shape[1:]):
         strides.insert(0, builder.mul(strides[0], length))
-    arrayobj.populate_array(made, builder.gep(source.data, [start]), shape, strides, source.itemsize, None)
+    address = builder.add(address, builder.mul(start, item))
+    arrayobj.populate_array(made, builder.inttoptr(address, made.data.type), shape, strides, item, None)
     return made._getvalue()
 
 
 def _view(buffer: Any, ndim: int) -> Any:
     """The typing and code generation of a contiguous view with ``ndim`` axes into a flat buffer."""
-    view = types.Array(buffer.dtype, ndim, "C")
+    counted = isinstance(buffer, types.Array)
+    view = types.Array(buffer.dtype if counted else types.float64, ndim, "C")
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return _borrow(context, builder, buffer, arguments[0], view, arguments[1], list(arguments[2:]))
+        value, start, *shape = arguments
+        if counted:
+            data = arrayobj.make_array(buffer)(context, builder, value).data
+            value = builder.ptrtoint(data, context.get_value_type(types.intp))
+        return _borrow(context, builder, value, view, start, shape)
 
     return view(buffer, types.intp, *[types.intp] * ndim), generate
 
@@ -167,57 +168,66 @@ def _view3(context: Any, buffer: Any, start: Any, rows: Any, inner: Any, columns
     return _view(buffer, 3)
 
 
-@intrinsic
-def _layer(context: Any, layout: Any, h: Any, records: Any) -> Any:
-    def typed(part: Any, kind: Any) -> Any:
-        return part if kind is None else types.Array(part.dtype, len(EXTENTS[kind]), "C")
+def _views(layout: Any, records: Any, entire: bool) -> Any:
+    """The typing and code generation of :data:`layer` and :data:`whole`."""
+    kinds = [kinds_of(record.instance_class) for record in records]
 
-    classes = [record.instance_class for record in records]
-    kinds = [list(kinds_of(one).values()) for one in classes]
-    views = [list(map(typed, record, kind)) for record, kind in zip(records, kinds, strict=True)]
-    named = list(map(types.BaseTuple.from_types, views, classes))
+    def sizes(kind: str) -> tuple[str, ...]:
+        return (f"{kind}_at",) if entire and kind != "work" else EXTENTS[kind]
+
+    views = [[types.Array(types.float64, len(sizes(kind)), "C") for kind in each] for each in kinds]
+    named = [types.BaseTuple.from_types(v, r.instance_class) for v, r in zip(views, records, strict=True)]
     made = types.BaseTuple.from_types(named)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        value, *h, given = arguments
+        table = arrayobj.make_array(layout)(context, builder, value)
+        number_of = h[0] if h else builder.sub(table.nitems, context.get_constant(types.intp, 1))
+        whole_number = context.get_value_type(types.intp)
+        first = builder.ptrtoint(table.data, whole_number)
+        first = builder.add(first, builder.mul(number_of, context.get_constant(types.intp, LAYER.itemsize)))
+
         @cache
         def number(name: str) -> Any:
-            field = Layout._fields.index(name)
-            table = arrayobj.make_array(layout[field])(context, builder, builder.extract_value(arguments[0], field))
-            return builder.load(builder.gep(table.data, [arguments[1]]))
+            place = builder.add(first, context.get_constant(types.intp, LAYER.fields[name][1]))
+            return builder.load(builder.inttoptr(place, whole_number.as_pointer()))
 
-        def borrowed(place: tuple[int, int]) -> Any:
-            record, field = place
-            value = builder.extract_value(arguments[2], place)
-            kind = kinds[record][field]
-            if kind is None:
-                if context.enable_nrt:  # a caller that counts references gives back the one that it is handed
-                    context.nrt.incref(builder, records[record][field], value)
-                return value
-            shape = [number(name) for name in EXTENTS[kind]]
-            buffer, view = records[record][field], views[record][field]
-            return _borrow(context, builder, buffer, value, view, number(f"{kind}_at"), shape)
+        def borrowed(i: int, j: int) -> Any:
+            kind = kinds[i][j]
+            start = context.get_constant(types.intp, 0) if entire else number(f"{kind}_at")
+            shape = [number(name) for name in sizes(kind)]
+            if entire and kind == "state":
+                shape = [builder.add(shape[0], context.get_constant(types.intp, 1))]
+            return _borrow(context, builder, builder.extract_value(given, (i, j)), views[i][j], start, shape)
 
         parts = [
-            context.make_tuple(builder, name, [borrowed((i, j)) for j in range(len(name))])
+            context.make_tuple(builder, name, [borrowed(i, j) for j in range(len(name))])
             for i, name in enumerate(named)
         ]
         return context.make_tuple(builder, made, parts)
 
-    return made(layout, types.intp, records), generate
+    return (made(layout, records) if entire else made(layout, types.intp, records)), generate
+
+
+@intrinsic
+def _layer(context: Any, layout: Any, h: Any, records: Any) -> Any:
+    return _views(layout, records, False)
+
+
+@intrinsic
+def _whole(context: Any, layout: Any, records: Any) -> Any:
+    return _views(layout, records, True)
 
 
 def layer_views(layout: Layout, h: int, records: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What ``layer`` is to kernels."""
+    """What ``layer`` is to kernels, for records of arrays."""
 
-    def part(buffer: Floats, kind: str | None) -> Floats:
-        if kind is None:
-            return buffer
-        shape = [int(getattr(layout, name)[h]) for name in EXTENTS[kind]]
-        return _interpreted.view(buffer, getattr(layout, f"{kind}_at")[h], *shape)
+    def part(buffer: Floats, kind: str) -> Floats:
+        shape = [int(layout[name][h]) for name in EXTENTS[kind]]
+        return _interpreted.view(buffer.ravel(), int(layout[f"{kind}_at"][h]), *shape)
 
     return tuple(
-        record._make(part(*pair) for pair in zip(record, kinds_of(type(record)).values(), strict=True))
-        for record in records
+        record._make(part(*pair) for pair in zip(record, kinds_of(type(record)), strict=True)) for record in records
     )
 
 
@@ -227,6 +237,8 @@ view2: Any = _interpreted.view if _interpreted.INTERPRETED else _view2
 view3: Any = _interpreted.view if _interpreted.INTERPRETED else _view3
 # ``layer(layout, h, (record, ...))``: the records with what layer h has of each of their buffers.
 layer: Any = layer_views if _interpreted.INTERPRETED else _layer
+# ``whole(layout, (record, ...))``: the records with all of each buffer, as vectors; ``work`` has rows.
+whole: Any = (lambda layout, records: records) if _interpreted.INTERPRETED else _whole
 
 
 @inner_kernel

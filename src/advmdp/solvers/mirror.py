@@ -25,7 +25,7 @@ from advmdp.solvers import box, ellipsoid, interior_point, robust
 from advmdp.solvers.balls import Balls
 from advmdp.solvers.centring import Points, place_points
 from advmdp.solvers.conditional import conditional_step
-from advmdp.solvers.layout import allocate, make_layout
+from advmdp.solvers.layout import addresses, allocate, length_of, make_layout
 from advmdp.solvers.masks import StandIns, stand_ins
 from advmdp.solvers.problem import (
     Answer,
@@ -201,17 +201,18 @@ class _Space:
     """Of the interior point over ``box`` or ``ellipsoid`` rows, with so many inequalities and free coordinates."""
 
     def __init__(self, kind: Any, sizes: tuple[int, ...], n_actions: int, rows: list[int], free: list[int]) -> None:
-        self.layout, self.lengths = make_layout(sizes, n_actions, [*rows, 0], [*free, 0])
-        self.point = allocate(kind.Point, self.lengths)
-        self.direction = allocate(kind.Point, self.lengths)
-        self.memory = interior_point.make_memory(self.layout, self.lengths)
-        self.own = kind.make_own(self.layout, self.lengths)
+        self.layout = make_layout(sizes, n_actions, rows, free)
+        self.memory = allocate(interior_point.Memory, self.layout)
+        self.own = allocate(kind.Own, self.layout)
+        self.points = allocate(kind.Point, self.layout), allocate(kind.Point, self.layout)
+        #: An iterate, a direction and memory as the iteration takes them.
+        self.places = tuple(map(addresses, (*self.points, self.memory, self.own)))
         self.kind = kind
 
     @cached_property
     def rows(self) -> Any:
         """Room for rows."""
-        return allocate(self.kind.Rows, self.lengths)
+        return allocate(self.kind.Rows, self.layout)
 
 
 # --------------------------------------------------------------------------------------------------------
@@ -228,8 +229,9 @@ class _Search:
 
     def __init__(self, space: _Space, rows: Any, problem: Problem, tolerance: float, kept: Callable[[], Warm]) -> None:
         """``kept``: what the next step may start from, where the answer in the working memory is good."""
-        self.space, self.rows, self.tolerance, self.kept = space, rows, tolerance, kept
-        self.step = interior_point.Step(problem.log_prior, problem.cost)
+        self.space, self.problem, self.tolerance, self.kept = space, problem, tolerance, kept
+        self.rows, self.given = addresses(rows), rows
+        self.step = addresses(interior_point.Step(problem.log_prior, problem.cost))
         self.mu = MU * max(problem.highest_cost, LEAST_COST)
         self.iterations = 0
         self.best: Answer | None = None
@@ -239,8 +241,7 @@ class _Search:
         space = self.space
         value, gap, residual, used = interior_point.iterate(
             space.layout, self.rows, self.step, attempt.mu * self.mu, attempt.mu * MU, self.tolerance,
-            space.kind.CERTIFIABLE * self.tolerance, LARGEST_RESIDUAL, attempt.limit, attempt.careful, space.point,
-            space.direction, space.memory, space.own,
+            space.kind.CERTIFIABLE * self.tolerance, LARGEST_RESIDUAL, attempt.limit, attempt.careful, *space.places,
         )  # fmt: skip
         return self.offer((value, gap, residual), used, attempt.status, space.memory)
 
@@ -300,7 +301,7 @@ def _solve_ellipsoid(
     def resort(inside: Floats) -> robust.Result:
         # The entries of P are rows themselves, unless it is a mixture.
         base = None if simplex else np.zeros_like(rows.P0)
-        return robust.smoothed_step(confidence_set, problem, space.layout, space.lengths, rows, base, inside, tolerance)
+        return robust.smoothed_step(confidence_set, problem, space.layout, rows, base, inside, tolerance)
 
     return _solve_polyhedra(space, rows, chi, problem, warm, tolerance, resort)
 
@@ -310,10 +311,10 @@ def _solve_l1(confidence_set: L1Set, problem: Problem, warm: Mapping[str, Floats
     balls = Balls.of(confidence_set, problem)
     space = _space(ellipsoid, problem, balls.rows, balls.free)
 
-    rows, chi = ellipsoid.Rows(*balls.polyhedra(space.layout, space.lengths)), np.zeros(space.lengths.free)
+    rows, chi = balls.polyhedra(space.layout), np.zeros_like(space.own.chi)
 
     def resort(inside: Floats) -> robust.Result:
-        return robust.smoothed_step(confidence_set, problem, space.layout, space.lengths, rows, None, inside, tolerance)
+        return robust.smoothed_step(confidence_set, problem, space.layout, rows, None, inside, tolerance)
 
     return _solve_polyhedra(space, rows, chi, problem, warm, tolerance, resort)
 
@@ -331,10 +332,11 @@ def _solve_polyhedra(
     """The attempts over row sets P0 + G chi, E0 + E chi >= 0, |chi| <= 1, with points chi of them."""
     last, before, known = (_given(warm, name, chi) for name in ("chi", "before", "centre"))
     centre = (chi if known is None else known).copy()
+    places = addresses(rows)
 
     def place(comfort: float, last: Floats, before: Floats) -> float:
-        points = Points(centre, last, before, space.own.chi)
-        return place_points(space.layout, rows, comfort, points, space.memory.work, space.own.scratch)
+        points = addresses(Points(centre, last, before, space.own.chi))
+        return place_points(space.layout, places, comfort, points, space.memory.work, space.own.scratch)
 
     def restart(comfort: float = COMFORT) -> None:
         centre[:] = chi
@@ -361,7 +363,8 @@ def _solve_box(confidence_set: BoxSet, problem: Problem, warm: Mapping[str, Floa
     space = _space(box, problem, [2 * m for m in widths], [0] * len(widths))
     memory, rows = space.memory, space.rows
     lower, upper = kept_bounds(problem, confidence_set)
-    require_rows(confidence_set, box.prepare(space.layout, lower, upper, rows, memory.work[0]) > 0)
+    places = addresses(rows)
+    require_rows(confidence_set, box.prepare(space.layout, lower, upper, places, memory.work[0]) > 0)
     last, before = _given(warm, "kernels", memory.kernels), _given(warm, "before", memory.kernels)
 
     def restart() -> None:
@@ -369,18 +372,15 @@ def _solve_box(confidence_set: BoxSet, problem: Problem, warm: Mapping[str, Floa
 
     def last_resort() -> robust.Result:
         nonlocal last
-        layout, lengths = make_layout(
-            problem.sizes, problem.n_actions, [2 * m for m in widths] + [0], [m - 1 for m in widths] + [0]
-        )
-        sets = robust.box_sets(layout, lengths, rows.low, rows.high, rows.inside)
-        centres = np.zeros(lengths.free)
-        found = robust.smoothed_step(confidence_set, problem, layout, lengths, sets, rows.low, centres, tolerance)
+        layout = make_layout(problem.sizes, problem.n_actions, [2 * m for m in widths], [m - 1 for m in widths])
+        sets, centres = robust.box_sets(layout, rows), np.zeros(length_of(layout, "free"))
+        found = robust.smoothed_step(confidence_set, problem, layout, sets, rows.low, centres, tolerance)
         last, memory.kernels[:] = None, found.kernels
         return found
 
     search = _Search(space, rows, problem, tolerance, lambda: _kept("kernels", memory.kernels, last))
     if last is not None:
-        share = box.move_inside(space.layout, rows, last, rows.inside if before is None else before, memory.kernels)
+        share = box.move_inside(space.layout, places, last, rows.inside if before is None else before, memory.kernels)
         if search.solved(_warm_attempt(share)):
             return search.answer
     return search.from_anew(restart, last_resort)

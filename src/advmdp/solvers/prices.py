@@ -32,7 +32,7 @@ from advmdp.solvers.certificate import (
     roll_forward,
     settle,
 )
-from advmdp.solvers.layout import BufferSizes, Layout, copy_into, fill, view1, view2
+from advmdp.solvers.layout import Layout, Per, copy_into, fill, view1, view2, whole
 
 # No exponent V(s) - m_b moves by more than this in one step: beyond, the exponential has left its tangent.
 LARGEST_MOVE = 4.0
@@ -57,33 +57,26 @@ ENOUGH = 1e-9
 
 
 class Memory(NamedTuple):
-    """Working memory, allocated once per shape."""
+    """Working memory, allocated once per shape; kernels are given its ``places``."""
 
-    V: Floats
-    change: Floats  # of V since the rows were last solved, free of its rounding
-    prices: Floats  # those of the certificate
-    step: Floats
-    gradient: Floats
-    scale: Floats  # per state: 1 / sqrt of its mass
-    mass: Floats
-    log_q: Floats
-    q: Floats
-    ahead: Floats  # per block: P.V
-    extra: Floats  # per block: what m_b has beyond it
-    raised: Floats  # per block: the cost with that
-    kernels: Floats
-    trial: Floats  # kernels as well
-    diag: Floats
-    off: Floats
-    stacked: Floats
-    work: Floats
-
-
-def make_memory(layout: Layout, sizes: BufferSizes) -> Memory:
-    """Working memory for problems of this layout."""
-    lengths = [sizes.state] * 7 + [sizes.block] * 5 + [sizes.next] * 2 + [sizes.diag, sizes.off]
-    lengths.append(int((layout.blocks * layout.nexts).max()))
-    return Memory._make([*(np.zeros(length) for length in lengths), np.zeros((4, int(layout.blocks.max())))])
+    V: Per.State
+    change: Per.State  # of V since the rows were last solved, free of its rounding
+    prices: Per.State  # those of the certificate
+    step: Per.State
+    gradient: Per.State
+    scale: Per.State  # per state: 1 / sqrt of its mass
+    mass: Per.State
+    log_q: Per.Block
+    q: Per.Block
+    ahead: Per.Block  # P.V
+    extra: Per.Block  # what m_b has beyond it
+    raised: Per.Block  # the cost with that
+    kernels: Per.Next
+    trial: Per.Next  # kernels as well
+    diag: Per.Diag
+    off: Per.Off
+    stacked: Per.Stack
+    work: Per.Work
 
 
 # --------------------------------------------------------------------------------------------------------
@@ -102,7 +95,7 @@ def respond(
 
 
 @chosen_kernel
-def bend(rows: Any, layout: Layout, h: int, memory: Memory) -> None:
+def bend(rows: Any, layout: Layout, h: int, places: Memory) -> None:
     """Add ``sum_b q_b (P_b P_b' - m_b'')`` of layer h to the diagonal block of the next.
 
     ``memory.stacked`` has the scaled sqrt(q_b) P_b, (m, N), and ``memory.gradient`` what flows into the next layer."""
@@ -122,30 +115,31 @@ def respond_fixed(
     rows: FixedRows, layout: Layout, h: int, V: Floats, change: Floats, kernels: Floats, ahead: Floats, extra: Floats
 ) -> bool:
     """P.V; the kernels are put where they belong when a layer is first asked for."""
-    n = layout.states[h]
-    m = layout.nexts[h]
-    N = layout.blocks[h]
+    n = layout[h].states
+    m = layout[h].nexts
+    N = layout[h].blocks
     if not rows.packed[h]:
         rows.packed[h] = True
-        fill(view1(extra, layout.block_at[h], N), 0.0)
-        P = view2(rows.kernels, layout.next_at[h], m, N)
-        same = view2(kernels, layout.next_at[h], m, N)
+        fill(view1(extra, layout[h].block_at, N), 0.0)
+        P = view2(rows.kernels, layout[h].next_at, m, N)
+        same = view2(kernels, layout[h].next_at, m, N)
         for s in range(n):
             for b in range(s, N, n):
-                start = layout.next_at[h] + (s * (N // n) + b // n) * m
+                start = layout[h].next_at + (s * (N // n) + b // n) * m
                 for t in range(m):
                     P[t, b] = rows.tables[start + t]
                     same[t, b] = rows.tables[start + t]
-    expected_price(layout, h, rows.kernels, V, view1(ahead, layout.block_at[h], N))
+    expected_price(layout, h, rows.kernels, V, view1(ahead, layout[h].block_at, N))
     return True
 
 
 @body_of(bend, FixedRows)
-def bend_fixed(rows: FixedRows, layout: Layout, h: int, memory: Memory) -> None:
+def bend_fixed(rows: FixedRows, layout: Layout, h: int, places: Memory) -> None:
     """P.V is linear."""
-    m = layout.nexts[h]
-    stacked = view2(memory.stacked, 0, m, layout.blocks[h])
-    tridiagonal.add_gram(view2(memory.diag, layout.diag_at[h + 1], m, m), stacked, layout.blocks[h], 1.0)
+    (memory,) = whole(layout, (places,))
+    m = layout[h].nexts
+    stacked = view2(memory.stacked, 0, m, layout[h].blocks)
+    tridiagonal.add_gram(view2(memory.diag, layout[h + 1].diag_at, m, m), stacked, layout[h].blocks, 1.0)
 
 
 # --------------------------------------------------------------------------------------------------------
@@ -153,47 +147,50 @@ def bend_fixed(rows: FixedRows, layout: Layout, h: int, memory: Memory) -> None:
 
 
 @inner_kernel
-def evaluate(layout: Layout, rows: Any, log_prior: Floats, cost: Floats, memory: Memory) -> float:
+def evaluate(layout: Layout, rows: Any, log_prior: Floats, cost: Floats, places: Memory) -> float:
     """Rows, log q and q at the prices V; D(V), or -inf where a row problem could not be solved."""
+    (memory,) = whole(layout, (places,))
     total = float(memory.V[0])
     solved = True
-    for h in range(layout.states.shape[0]):
-        n = layout.states[h]
-        at = layout.block_at[h]
-        here = layout.state_at[h]
+    for h in range(layout.shape[0] - 1):
+        n = layout[h].states
+        at = layout[h].block_at
+        here = layout[h].state_at
         solved = (
             respond(rows, layout, h, memory.V, memory.change, memory.kernels, memory.ahead, memory.extra) and solved
         )
-        for start in range(at, at + layout.blocks[h], n):
+        for start in range(at, at + layout[h].blocks, n):
             for s in range(n):
                 i = start + s
                 value = log_prior[i] - cost[i] + memory.V[here + s] - (memory.ahead[i] + memory.extra[i])
                 memory.log_q[i] = value
                 memory.q[i] = np.exp(value)
-        total -= tridiagonal.size_of(view1(memory.q, at, layout.blocks[h]))
+        total -= tridiagonal.size_of(view1(memory.q, at, layout[h].blocks))
     return total if solved else -np.inf
 
 
 @inner_kernel
 def evaluate_moved(
-    layout: Layout, rows: Any, log_prior: Floats, cost: Floats, length: float, step: Floats, memory: Memory
+    layout: Layout, rows: Any, log_prior: Floats, cost: Floats, length: float, step: Floats, places: Memory
 ) -> float:
     """:func:`evaluate`, with the prices moved by ``length`` times the step."""
+    (memory,) = whole(layout, (places,))
     for i in range(step.shape[0]):
         memory.change[i] = length * step[i]
         memory.V[i] += memory.change[i]
-    return evaluate(layout, rows, log_prior, cost, memory)
+    return evaluate(layout, rows, log_prior, cost, places)
 
 
 @inner_kernel
-def rescale(layout: Layout, memory: Memory) -> None:
+def rescale(layout: Layout, places: Memory) -> None:
     """1 / sqrt of the mass of each state, as far as floating point goes; by logarithms only where masses underflow."""
-    for h in range(layout.states.shape[0]):
-        n = layout.states[h]
-        at = layout.block_at[h]
-        scale = view1(memory.scale, layout.state_at[h], n)
+    (memory,) = whole(layout, (places,))
+    for h in range(layout.shape[0] - 1):
+        n = layout[h].states
+        at = layout[h].block_at
+        scale = view1(memory.scale, layout[h].state_at, n)
         fill(scale, 0.0)
-        for start in range(at, at + layout.blocks[h], n):
+        for start in range(at, at + layout[h].blocks, n):
             for s in range(n):
                 scale[s] += memory.q[start + s]
         least = np.inf
@@ -208,27 +205,28 @@ def rescale(layout: Layout, memory: Memory) -> None:
 
 
 @inner_kernel
-def newton_step(layout: Layout, rows: Any, again: bool, memory: Memory) -> tuple[float, float, float]:
+def newton_step(layout: Layout, rows: Any, again: bool, places: Memory) -> tuple[float, float, float]:
     """The Newton step of the prices: (gradient.step, largest flow residual relative to the mass of its state, largest
     change of an exponent); ``again`` with the system of the last.
 
     The system is scaled by the square roots of the masses, which keeps states of mass 1e-400 alive.
     """
-    H = layout.states.shape[0]
+    (memory,) = whole(layout, (places,))
+    H = layout.shape[0] - 1
     last = memory.step.shape[0] - 1
     scale = memory.scale
     if not again:
-        rescale(layout, memory)
+        rescale(layout, places)
         fill(memory.diag, 0.0)
     memory.gradient[0] = scale[0]
     for h in range(H):
-        n = layout.states[h]
-        m = layout.nexts[h]
-        N = layout.blocks[h]
-        at = layout.block_at[h]
-        here = layout.state_at[h]
-        there = layout.state_at[h + 1]
-        diag = view2(memory.diag, layout.diag_at[h], n, n)
+        n = layout[h].states
+        m = layout[h].nexts
+        N = layout[h].blocks
+        at = layout[h].block_at
+        here = layout[h].state_at
+        there = layout[h + 1].state_at
+        diag = view2(memory.diag, layout[h].diag_at, n, n)
         root = memory.work[0]
         for b in range(N):
             root[b] = np.sqrt(memory.q[at + b]) if memory.q[at + b] > LEAST_MASS else np.exp(0.5 * memory.log_q[at + b])
@@ -240,8 +238,8 @@ def newton_step(layout: Layout, rows: Any, again: bool, memory: Memory) -> tuple
                     diag[s, s] += scaled * scaled
         if h == H - 1:
             break
-        P = view2(memory.kernels, layout.next_at[h], m, N)
-        off = view2(memory.off, layout.off_at[h], n, m)
+        P = view2(memory.kernels, layout[h].next_at, m, N)
+        off = view2(memory.off, layout[h].off_at, n, m)
         stacked = view2(memory.stacked, 0, m, N)
         couplings = memory.work[1]
         for t in range(m):
@@ -258,17 +256,15 @@ def newton_step(layout: Layout, rows: Any, again: bool, memory: Memory) -> tuple
             for s in range(n):
                 off[s, t] = couplings[s]
         if not again:
-            bend(rows, layout, h, memory)
+            bend(rows, layout, h, places)
     if not again:
-        tridiagonal.factor(layout.states, memory.diag, layout.diag_at, memory.off, layout.off_at, memory.stacked)
+        tridiagonal.factor(layout, places.diag, places.off, places.stacked)
     flow = 0.0
     for i in range(last):
         memory.step[i] = memory.gradient[i]
         flow = max(flow, abs(memory.gradient[i]) * scale[i])
     memory.step[last] = 0.0
-    tridiagonal.solve(
-        layout.states, memory.diag, layout.diag_at, memory.off, layout.off_at, layout.state_at, memory.step
-    )
+    tridiagonal.solve(layout, places.diag, places.off, memory.step)
     slope = 0.0
     for i in range(last):
         slope += memory.gradient[i] * memory.step[i]
@@ -276,49 +272,51 @@ def newton_step(layout: Layout, rows: Any, again: bool, memory: Memory) -> tuple
     largest = 0.0
     ahead = memory.work[0]
     for h in range(H):
-        n = layout.states[h]
+        n = layout[h].states
         expected_price(layout, h, memory.kernels, memory.step, ahead)
-        for start in range(0, layout.blocks[h], n):
+        for start in range(0, layout[h].blocks, n):
             for s in range(n):
-                largest = max(largest, abs(memory.step[layout.state_at[h] + s] - ahead[start + s]))
+                largest = max(largest, abs(memory.step[layout[h].state_at + s] - ahead[start + s]))
     # A maximum does not see what is not a number.
     return slope, flow, largest if abs(slope) < np.inf else np.inf
 
 
 @inner_kernel
-def imbalance(layout: Layout, memory: Memory) -> float:
+def imbalance(layout: Layout, places: Memory) -> float:
     """The largest |log(inflow / mass)| of a state: this sees states whose share of the dual is below its rounding."""
+    (memory,) = whole(layout, (places,))
     worst = 0.0
     given = memory.work[0]
     inflow = memory.work[1]
-    for h in range(layout.states.shape[0] - 1):
+    for h in range(layout.shape[0] - 2):
         log_arrivals(layout, h, memory.kernels, memory.log_q, memory.work[2], inflow)
         log_mass(layout, h + 1, memory.log_q, given)
-        for t in range(layout.nexts[h]):
+        for t in range(layout[h].nexts):
             worst = max(worst, abs(inflow[t] - given[t]))
     return worst
 
 
 @inner_kernel
-def ascent(layout: Layout, memory: Memory) -> float:
+def ascent(layout: Layout, places: Memory) -> float:
     """The derivative of D along the step, from the states whose flow is off by more than rounding.
 
     It shows the rarest of them, whose share of D itself is below the rounding of the others.
     """
+    (memory,) = whole(layout, (places,))
     inflow = memory.gradient
     mass = memory.mass
     fill(inflow, 0.0)
     fill(mass, 0.0)
     inflow[0] = 1.0
-    for h in range(layout.states.shape[0]):
-        n = layout.states[h]
-        N = layout.blocks[h]
-        P = view2(memory.kernels, layout.next_at[h], layout.nexts[h], N)
-        q = view1(memory.q, layout.block_at[h], N)
+    for h in range(layout.shape[0] - 1):
+        n = layout[h].states
+        N = layout[h].blocks
+        P = view2(memory.kernels, layout[h].next_at, layout[h].nexts, N)
+        q = view1(memory.q, layout[h].block_at, N)
         for b in range(N):
-            mass[layout.state_at[h] + b % n] += q[b]
-        for t in range(layout.nexts[h]):
-            inflow[layout.state_at[h + 1] + t] = tridiagonal.dot(P[t], q)
+            mass[layout[h].state_at + b % n] += q[b]
+        for t in range(layout[h].nexts):
+            inflow[layout[h + 1].state_at + t] = tridiagonal.dot(P[t], q)
     # Exponents are rounded as the prices are.
     rounding = 1e-12
     for s in range(mass.shape[0] - 1):
@@ -333,20 +331,21 @@ def ascent(layout: Layout, memory: Memory) -> float:
 @inner_kernel
 def maximise(
     layout: Layout, rows: Any, log_prior: Floats, cost: Floats, dual: float, balanced: float, last_move: float,
-    limit: int, memory: Memory,
+    limit: int, places: Memory,
 ) -> int:  # fmt: skip
     """Newton steps with a capped length and Armijo's rule from V, where D is ``dual``; how many were made.
 
     They end where flow is conserved at every state up to the share ``balanced`` of its mass, or no longer improves, and
     after a step that moves no exponent by more than ``last_move``.  Short steps share a system.
     """
+    (memory,) = whole(layout, (places,))
     before = np.inf
     stalled = 0
     moved = np.inf  # since the system was factored
     rounding = ROUNDING_OF_DUAL if last_move > 0.0 else LEAST_ROUNDING
     for iteration in range(limit):
         again = moved <= SAME_SYSTEM * last_move
-        slope, flow, largest = newton_step(layout, rows, again, memory)
+        slope, flow, largest = newton_step(layout, rows, again, places)
         if again and flow > 0.1 * before:
             moved = np.inf
             continue
@@ -362,16 +361,16 @@ def maximise(
         # Where D is flat up to rounding its derivative decides: it must not turn round.  Where it jumps, at a kink
         # of the rows, the step is to end in the jump, whose slope Newton's system then has.
         told = last or slope > 1e-12 * (1.0 + abs(dual))
-        rise = 0.0 if told else ascent(layout, memory)
+        rise = 0.0 if told else ascent(layout, places)
         gone = 0.0
         short = 0.0
         long = np.inf
         accepted = False
         for _ in range(40):
-            after = evaluate_moved(layout, rows, log_prior, cost, length - gone, memory.step, memory)
+            after = evaluate_moved(layout, rows, log_prior, cost, length - gone, memory.step, places)
             gone = length
             rises = last or after >= dual + 1e-4 * length * slope - rounding * (1.0 + abs(dual))
-            along = 0.0 if told else ascent(layout, memory)
+            along = 0.0 if told else ascent(layout, places)
             if rises and along >= -0.5 * rise:
                 accepted = True
                 if told or long == np.inf or along <= 0.5 * rise:
@@ -382,7 +381,7 @@ def maximise(
                 long = length
             length = 0.5 * (short + long)
         if not accepted:
-            after = evaluate_moved(layout, rows, log_prior, cost, short - gone, memory.step, memory)
+            after = evaluate_moved(layout, rows, log_prior, cost, short - gone, memory.step, places)
             if short == 0.0:
                 return iteration
         dual = after
@@ -393,25 +392,26 @@ def maximise(
 
 
 @inner_kernel
-def settle_rarest(layout: Layout, memory: Memory) -> bool:
+def settle_rarest(layout: Layout, places: Memory) -> bool:
     """Move the prices of states below the range of Newton's system towards balance; False if none moves.
 
     Raising V(s) by x raises the outflow by exp(x) and lowers the inflow by at most exp(x), so half of the imbalance in
     logarithms never overshoots.  Nothing else in double precision notices such a state.
     """
+    (memory,) = whole(layout, (places,))
     moved = False
     given = memory.work[0]
     inflow = memory.work[1]
-    for h in range(layout.states.shape[0] - 1):
-        there = layout.state_at[h + 1]
+    for h in range(layout.shape[0] - 2):
+        there = layout[h + 1].state_at
         largest = 0.0
-        for i in range(there, there + layout.nexts[h]):
+        for i in range(there, there + layout[h].nexts):
             largest = max(largest, memory.scale[i])
         if largest < np.exp(-0.5 * RAREST - 10.0):
             continue
         log_arrivals(layout, h, memory.kernels, memory.log_q, memory.work[2], inflow)
         log_mass(layout, h + 1, memory.log_q, given)
-        for t in range(layout.nexts[h]):
+        for t in range(layout[h].nexts):
             away = inflow[t] - given[t]
             if given[t] < RAREST + 20.0 and ENOUGH < abs(away) < np.inf:
                 memory.V[there + t] += 0.5 * away
@@ -421,13 +421,14 @@ def settle_rarest(layout: Layout, memory: Memory) -> bool:
 
 @inner_kernel
 def certify(
-    layout: Layout, rows: Any, log_prior: Floats, cost: Floats, memory: Memory
+    layout: Layout, rows: Any, log_prior: Floats, cost: Floats, places: Memory
 ) -> tuple[float, float, float]:  # fmt: skip
     """Roll the policy forward under the rows; (value, gap, residual) of that occupancy measure.
 
     What m_b has beyond P.V is a cost of these rows.  The prices are those at which every state has the mass that is
     rolled into it; at them the row problems are solved again.
     """
+    (memory,) = whole(layout, (places,))
     ahead = memory.work[0]
     bound = memory.work[1]
     exact = memory.gradient  # zero: the masses of these rows are not blurred
@@ -438,11 +439,11 @@ def certify(
     value = 0.0
     gap = 0.0
     residual = 0.0 if off <= ROW_ROUNDING else np.inf
-    for h in range(layout.states.shape[0] - 1, -1, -1):
+    for h in range(layout.shape[0] - 2, -1, -1):
         respond(rows, layout, h, memory.prices, memory.change, memory.trial, memory.ahead, memory.extra)
         expected_price(layout, h, memory.kernels, memory.prices, ahead)
-        for b in range(layout.blocks[h]):
-            i = layout.block_at[h] + b
+        for b in range(layout[h].blocks):
+            i = layout[h].block_at + b
             bound[b] = min(ahead[b], memory.ahead[i] + (memory.extra[i] - (memory.raised[i] - cost[i])))
         reprice_layer(layout, h, log_prior, memory.raised, bound, memory.log_q, memory.work[2], memory.prices)
         part = certify_layer(
@@ -456,33 +457,33 @@ def certify(
 
 @kernel
 def solve(
-    layout_parts: Any, rows: Any, log_prior: Floats, cost: Floats, begin: int, limit: int, memory_parts: Any
+    layout: Layout, rows: Any, log_prior: Floats, cost: Floats, begin: int, limit: int, places: Any
 ) -> tuple[float, float, float, int]:
     """Maximise D; (value, gap, residual, iterations).
 
     It begins at V if that is ``WARM``; at prices that nearly conserve flow under the rows at V = 0, ``SETTLED``; or at
     those at which every state has the mass of the prior, ``PRIOR``.
     """
-    layout, memory = Layout(*layout_parts), Memory(*memory_parts)
+    (memory,) = whole(layout, (places,))
     if begin != WARM:
         fill(memory.V, 0.0)
-        for h in range(layout.states.shape[0] - 1, -1, -1):
+        for h in range(layout.shape[0] - 2, -1, -1):
             respond(rows, layout, h, memory.V, memory.change, memory.kernels, memory.ahead, memory.extra)
             if begin == PRIOR:
-                given = view1(memory.mass, layout.state_at[h], layout.states[h])
+                given = view1(memory.mass, layout[h].state_at, layout[h].states)
                 log_mass(layout, h, log_prior, given)
-                at = layout.block_at[h]
-                for b in range(layout.blocks[h]):
+                at = layout[h].block_at
+                for b in range(layout[h].blocks):
                     memory.work[0, b] = memory.ahead[at + b] + memory.extra[at + b]
                 price_layer(layout, h, log_prior, cost, memory.work[0], given, memory.V, memory.log_q)
         if begin == SETTLED:
             copy_into(memory.log_q, log_prior)
             settle(layout, memory.kernels, log_prior, cost, 60, memory.work, memory.log_q, memory.mass, memory.V)
-    dual = evaluate(layout, rows, log_prior, cost, memory)
-    iterations = maximise(layout, rows, log_prior, cost, dual, BALANCE, LAST_MOVE, limit, memory)
+    dual = evaluate(layout, rows, log_prior, cost, places)
+    iterations = maximise(layout, rows, log_prior, cost, dual, BALANCE, LAST_MOVE, limit, places)
     for _ in range(SWEEPS):
-        if not settle_rarest(layout, memory):
+        if not settle_rarest(layout, places):
             break
-        evaluate(layout, rows, log_prior, cost, memory)
-    value, gap, residual = certify(layout, rows, log_prior, cost, memory)
+        evaluate(layout, rows, log_prior, cost, places)
+    value, gap, residual = certify(layout, rows, log_prior, cost, places)
     return value, gap, residual, iterations

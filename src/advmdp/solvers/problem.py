@@ -339,7 +339,7 @@ def kept_rows(problem: Problem, confidence_set: EllipsoidSet) -> EllipsoidTables
         return reduced
     sizes, A, k = problem.full_sizes, problem.n_actions, confidence_set.dim - 1
     n_rows = [k + 1] * len(sizes[1:-1]) if confidence_set.simplex else sizes[1:-1]
-    layout, _ = make_layout(sizes, A, [*n_rows, 0], [k] * len(n_rows) + [0])
+    layout = make_layout(sizes, A, n_rows, [k] * len(n_rows))
     parts: list[list[Any]] = [[np.empty(0)] for _ in reduced]
     for h, (states, nexts) in enumerate(zip(problem.kept, problem.kept[1:-1], strict=False)):
         (here,) = layer_views(layout, h, (reduced,))

@@ -29,8 +29,9 @@ from advmdp.rows.layer import layer_extremes
 from advmdp.solvers import tridiagonal
 from advmdp.solvers.centring import way_to_sphere
 from advmdp.solvers.certificate import certify_rolled, price_spread, settle
-from advmdp.solvers.layout import BufferSizes, Layout, copy_into, fill, view1, view2
-from advmdp.solvers.prices import Memory, bend, evaluate_moved, imbalance, make_memory, maximise, respond
+from advmdp.solvers.ellipsoid import Rows
+from advmdp.solvers.layout import Layout, addresses, allocate, copy_into, fill, layer_views, length_of, view1, view2, whole
+from advmdp.solvers.prices import Memory, bend, evaluate_moved, imbalance, maximise, respond
 from advmdp.solvers.problem import Problem
 from advmdp.solvers.step import Certificate, certified, size_of
 
@@ -89,16 +90,16 @@ class Block(NamedTuple):
 @inner_kernel
 def block_of(rows: SmoothedRows, layout: Layout, h: int, b: int) -> Block:
     """Block b of layer h."""
-    m = layout.nexts[h]
-    r = layout.rows[h]
-    k = layout.free[h]
-    row = layout.row_at[h] + b * r
-    free = layout.free_at[h] + b * k
+    m = layout[h].nexts
+    r = layout[h].rows
+    k = layout[h].free
+    row = layout[h].row_at + b * r
+    free = layout[h].free_at + b * k
     return Block(
-        view2(rows.G, layout.slope_at[h] + b * m * k, m, k), view1(rows.E0, row, r),
-        view2(rows.E, layout.row_slope_at[h] + b * r * k, r, k), view1(rows.centre, free, k), view1(rows.chi, free, k),
+        view2(rows.G, layout[h].slope_at + b * m * k, m, k), view1(rows.E0, row, r),
+        view2(rows.E, layout[h].row_slope_at + b * r * k, r, k), view1(rows.centre, free, k), view1(rows.chi, free, k),
         view1(rows.slope, free, k), view1(rows.y, row, r), view1(rows.lam, row, r),
-        view1(rows.ball, 2 * (layout.block_at[h] + b), 2), view2(rows.scratch, 0, k, k), view1(rows.scratch, k * k, k),
+        view1(rows.ball, 2 * (layout[h].block_at + b), 2), view2(rows.scratch, 0, k, k), view1(rows.scratch, k * k, k),
         view1(rows.scratch, k * k + k, r), view1(rows.scratch, k * k + k + r, r),
     )  # fmt: skip
 
@@ -289,19 +290,19 @@ def respond_smoothed(
     rows: SmoothedRows, layout: Layout, h: int, V: Floats, change: Floats, kernels: Floats, ahead: Floats, extra: Floats
 ) -> bool:
     """Solve the row problems of a layer for tau, each from where it is, if it can, else from its centre."""
-    m = layout.nexts[h]
-    k = layout.free[h]
-    N = layout.blocks[h]
-    there = layout.state_at[h + 1]
+    m = layout[h].nexts
+    k = layout[h].free
+    N = layout[h].blocks
+    there = layout[h + 1].state_at
     prices = view1(V, there, m)
     moves = view1(change, there, m)
-    P = view2(kernels, layout.next_at[h], m, N)
-    P0 = view2(rows.P0, layout.next_at[h], N, m)
-    base = view2(rows.base, layout.next_at[h], N, m)
+    P = view2(kernels, layout[h].next_at, m, N)
+    P0 = view2(rows.P0, layout[h].next_at, N, m)
+    base = view2(rows.base, layout[h].next_at, N, m)
     tau = rows.tau[0]
     solved = True
     for b in range(N):
-        at = layout.block_at[h] + b
+        at = layout[h].block_at + b
         block = block_of(rows, layout, h, b)
         free = rows.free[at]
         extra[at] = 0.0
@@ -329,15 +330,16 @@ def respond_smoothed(
 
 
 @body_of(bend, SmoothedRows)
-def bend_smoothed(rows: SmoothedRows, layout: Layout, h: int, memory: Memory) -> None:
+def bend_smoothed(rows: SmoothedRows, layout: Layout, h: int, places: Memory) -> None:
     """``sum_b q_b (P P' + G K^-1 G')``."""
-    m = layout.nexts[h]
-    k = layout.free[h]
-    N = layout.blocks[h]
-    there = layout.state_at[h + 1]
+    (memory,) = whole(layout, (places,))
+    m = layout[h].nexts
+    k = layout[h].free
+    N = layout[h].blocks
+    there = layout[h + 1].state_at
     columns = view2(rows.columns, 0, m, N * k)
     for b in range(N):
-        at = layout.block_at[h] + b
+        at = layout[h].block_at + b
         block = block_of(rows, layout, h, b)
         root = np.exp(0.5 * memory.log_q[at])
         if rows.free[at]:
@@ -349,19 +351,20 @@ def bend_smoothed(rows: SmoothedRows, layout: Layout, h: int, memory: Memory) ->
                 forward(block.factor, block.dx)
             for j in range(k):
                 columns[t, b * k + j] = block.dx[j]
-    target = view2(memory.diag, layout.diag_at[h + 1], m, m)
+    target = view2(memory.diag, layout[h + 1].diag_at, m, m)
     tridiagonal.add_gram(target, view2(memory.stacked, 0, m, N), N, 1.0)
     tridiagonal.add_gram(target, columns, N * k, 1.0)
 
 
 @kernel
-def start(layout: Layout, rows: SmoothedRows, log_prior: Floats, cost: Floats, memory: Memory) -> float:
+def start(layout: Layout, rows: SmoothedRows, log_prior: Floats, cost: Floats, places: Memory) -> float:
     """Analytic centres of the blocks that have one: those whose given point is inside by more than rounding.  Then
     prices that nearly conserve flow under the kernels there; the largest spread of them in a layer."""
+    (memory,) = whole(layout, (places,))
     fill(memory.V, 0.0)
-    for h in range(layout.states.shape[0]):
-        for b in range(layout.blocks[h]):
-            at = layout.block_at[h] + b
+    for h in range(layout.shape[0] - 1):
+        for b in range(layout[h].blocks):
+            at = layout[h].block_at + b
             block = block_of(rows, layout, h, b)
             n_rows, k = block.E.shape
             inside = 1.0
@@ -372,7 +375,7 @@ def start(layout: Layout, rows: SmoothedRows, log_prior: Floats, cost: Floats, m
                 for j in range(k):
                     value += block.E[i, j] * block.centre[j]
                 inside = min(inside, value)
-            prices = view1(memory.V, 0, layout.nexts[h])
+            prices = view1(memory.V, 0, layout[h].nexts)
             rows.free[at] = k > 0 and inside > THINNEST and start_path(block, prices, 1.0)
             if rows.free[at]:
                 rows.level[at] = barrier(block)
@@ -381,7 +384,7 @@ def start(layout: Layout, rows: SmoothedRows, log_prior: Floats, cost: Floats, m
                 copy_into(block.chi, block.centre)
             rows.lost[at] = False
     rows.tau[0] = 1.0
-    evaluate_moved(layout, rows, log_prior, cost, 0.0, memory.step, memory)
+    evaluate_moved(layout, rows, log_prior, cost, 0.0, memory.step, places)
     copy_into(memory.log_q, log_prior)
     settle(layout, memory.kernels, log_prior, cost, 60, memory.work, memory.log_q, memory.mass, memory.V)
     for at in range(rows.lost.shape[0]):
@@ -391,7 +394,7 @@ def start(layout: Layout, rows: SmoothedRows, log_prior: Floats, cost: Floats, m
 
 @kernel
 def advance(
-    layout: Layout, rows: SmoothedRows, log_prior: Floats, cost: Floats, move: Floats, balanced: float, memory: Memory
+    layout: Layout, rows: SmoothedRows, log_prior: Floats, cost: Floats, move: Floats, balanced: float, places: Memory
 ) -> int:
     """Newton's method for a new tau, with the prices moved along the path or where they are, whichever conserves flow
     better; the number of steps, or -1 where row problems could not be solved.
@@ -400,21 +403,22 @@ def advance(
     """
     off = np.inf
     for length in (0.0, 1.0, -1.0):
-        dual = evaluate_moved(layout, rows, log_prior, cost, length, move, memory)
+        dual = evaluate_moved(layout, rows, log_prior, cost, length, move, places)
         if length == 0.0:
-            off = imbalance(layout, memory) if dual > -np.inf else np.inf
-        elif dual > -np.inf and imbalance(layout, memory) < off:
+            off = imbalance(layout, places) if dual > -np.inf else np.inf
+        elif dual > -np.inf and imbalance(layout, places) < off:
             break
     if not dual > -np.inf:
         return -1
-    return maximise(layout, rows, log_prior, cost, dual, balanced, 0.0, STEPS_PER_TAU, memory)
+    return maximise(layout, rows, log_prior, cost, dual, balanced, 0.0, STEPS_PER_TAU, places)
 
 
 @kernel
 def certify(
-    layout: Layout, log_prior: Floats, cost: Floats, bound: Floats, entry_rounding: Floats, blur: Floats, memory: Memory
+    layout: Layout, log_prior: Floats, cost: Floats, bound: Floats, entry_rounding: Floats, blur: Floats, places: Memory
 ) -> tuple[float, float, float]:
     """Roll the policy forward under the kernels; (value, gap, residual) at the prices, with the minima ``bound``."""
+    (memory,) = whole(layout, (places,))
     return certify_rolled(
         layout, log_prior, cost, memory.V, bound, True, memory.kernels, entry_rounding, memory.work, memory.log_q,
         memory.q, memory.mass, blur,
@@ -436,7 +440,7 @@ class Result(NamedTuple):
 
 
 def smoothed_step(
-    confidence_set: ConfidenceSet, problem: Problem, layout: Layout, sizes: BufferSizes,
+    confidence_set: ConfidenceSet, problem: Problem, layout: Layout,
     sets: Sequence[Floats], base: Floats | None, inside: Floats, tolerance: float,
 ) -> Result:  # fmt: skip
     """The mirror step over row sets ``(P0, G, E0, E)`` with points ``inside`` them.
@@ -444,8 +448,8 @@ def smoothed_step(
     ``base`` is P less its first m slacks, if these are the entries of P less a constant: they give entries to full
     relative accuracy.
     """
-    (P0, G, E0, E), (m, r, k, N) = sets, (layout.nexts, layout.rows, layout.free, layout.blocks)
-    spans = zip(layout.slope_at, m, k, N, strict=True)
+    (P0, G, E0, E), (m, r, k, N) = sets, (layout[name][:-1] for name in ("nexts", "rows", "free", "blocks"))
+    spans = zip(layout["slope_at"], m, k, N, strict=False)
     reach = np.concatenate(
         [np.linalg.norm(G[at:][: a * b * c].reshape(a, b, c), axis=1).ravel() for at, a, b, c in spans]
     )
@@ -454,11 +458,12 @@ def smoothed_step(
         np.concatenate([part.reshape(-1, n).T.ravel() for part, n in zip(_split(table, w * N), N, strict=True)])
         for table, w in ((P0, m), (G, m * k), (E0, r), (E, r * k), (base, m), (inside, k))
     ]
-    lengths = (sizes.free, sizes.free, sizes.row, sizes.row, 2 * sizes.block, sizes.block)
-    flags = (np.zeros(sizes.block, dtype=np.bool_) for _ in range(2))
+    blocks = length_of(layout, "block")
+    lengths = (inside.size, inside.size, E0.size, E0.size, 2 * blocks, blocks)
+    flags = (np.zeros(blocks, dtype=np.bool_) for _ in range(2))
     scratch = (1, int((m * k * N).max()), int((k * k + k + 2 * r).max()))
     rows = SmoothedRows(*by_block, *map(np.zeros, lengths), *flags, *map(np.zeros, scratch))
-    return _follow(confidence_set, problem, layout, sizes, rows, 1e-14 * (np.abs(P0) + reach), tolerance)
+    return _follow(confidence_set, problem, layout, rows, 1e-14 * (np.abs(P0) + reach), tolerance)
 
 
 def _split(table: Floats, lengths: NDArray[np.int64]) -> list[Floats]:
@@ -466,26 +471,27 @@ def _split(table: Floats, lengths: NDArray[np.int64]) -> list[Floats]:
 
 
 def _follow(
-    confidence_set: ConfidenceSet, problem: Problem, layout: Layout, sizes: BufferSizes, rows: SmoothedRows,
+    confidence_set: ConfidenceSet, problem: Problem, layout: Layout, rows: SmoothedRows,
     entry_rounding: Floats, tolerance: float,
 ) -> Result:  # fmt: skip
     """Follow the maximum of the smoothed dual as tau falls, until a certificate holds."""
-    memory, step = make_memory(layout, sizes), (problem.log_prior, problem.cost)
-    tau = max(start(layout, rows, *step, memory), 0.01)
+    memory, step = allocate(Memory, layout), (problem.log_prior, problem.cost)
+    places = addresses(memory)
+    tau = max(start(layout, rows, *step, places), 0.01)
     # Smoothing costs about tau per row and unit of occupancy.
-    certified_from = tolerance / (4.0 * len(layout.states) * (int(layout.rows.max()) + 1))
+    certified_from = tolerance / (4.0 * (len(layout) - 1) * (int(layout["rows"].max()) + 1))
     best, iterations, used, data = None, 0, 0, confidence_set.compiled_rows()
-    prices, move = memory.V.copy(), np.zeros(sizes.state)
+    prices, move = memory.V.copy(), np.zeros_like(memory.V)
     while True:
         last = iterations >= NEWTON_LIMIT or tau * REDUCTION <= LEAST_TAU
         closing = last or tau <= certified_from
         rows.tau[0] = tau
-        used = advance(layout, rows, *step, move, BALANCED if closing else ROUGHLY, memory)
+        used = advance(layout, rows, *step, move, BALANCED if closing else ROUGHLY, places)
         iterations += max(used, 0)
         # Where row problems could not be solved, what there is is an answer too, if a poor one.
         if closing or used < 0:
             bound = _least_means(confidence_set, problem, layout, data, memory.V)
-            found = certify(layout, *step, bound, entry_rounding, np.zeros(sizes.state), memory)
+            found = certify(layout, *step, bound, entry_rounding, np.zeros_like(memory.V), places)
             good = certified(found, tolerance)
             if best is None or good or size_of(found) < size_of(best.certificate):
                 best = Result(found, 0, memory.log_q.copy(), memory.q.copy(), memory.kernels.copy())
@@ -498,26 +504,27 @@ def _follow(
 def _least_means(confidence_set: ConfidenceSet, problem: Problem, layout: Layout, data: Any, V: Floats) -> Floats:
     """The minimum of P.V over each row set."""
     bound = np.zeros(problem.cost.size)
-    for h in range(len(layout.states) - 1):
-        layer, prices = confidence_set.layer(h), V[layout.state_at[h + 1] : layout.state_at[h + 2]]
+    for h in range(len(layout) - 2):
+        layer, prices = confidence_set.layer(h), V[layout[h + 1].state_at : layout[h + 2].state_at]
         states, nexts = (np.arange(layer.n), np.arange(layer.m)) if problem.kept is None else problem.kept[h : h + 2]
         # A state that no row leads to is not worth going to.
         values, means = np.full(layer.m, -prices.max()), np.empty(layer.n * layer.n_actions)
         values[nexts] = -prices
         layer_extremes(data, layer, states, values, means)
-        bound[layout.block_at[h] :][: layout.blocks[h]] = -means.reshape(layer.n, -1)[states].T.ravel()
+        bound[layout[h].block_at :][: layout[h].blocks] = -means.reshape(layer.n, -1)[states].T.ravel()
     return bound
 
 
-def box_sets(layout: Layout, sizes: BufferSizes, low: Floats, high: Floats, inside: Floats) -> tuple[Floats, ...]:
-    """Boxes, (m, N) per layer, as (P0, G, E0, E) around points inside, with a ball that cuts nothing off."""
-    G, E0, E = np.zeros(sizes.slope), np.ones(sizes.row), np.zeros(sizes.row_slope)
-    for h, (m, k, N) in enumerate(zip(layout.nexts, layout.free, layout.blocks, strict=True)):
-        here = slice(layout.next_at[h], layout.next_at[h] + m * N)
-        below, above = ((inside - low)[here].reshape(m, N), (high - inside)[here].reshape(m, N))
-        slope = G[layout.slope_at[h] :][: m * k * N].reshape(m, k, N)
-        offset = E0[layout.row_at[h] :][: 2 * m * N].reshape(2 * m, N)
-        for b in range(N):
+def box_sets(layout: Layout, boxes: Any) -> Rows:
+    """Boxes as rows P0 + G chi around their points inside, with a ball that cuts nothing off."""
+    made: Rows = allocate(Rows, layout)
+    made.P0[:] = boxes.inside
+    made.E0[:] = 1.0
+    for h in range(len(layout) - 1):
+        (low, high, _, inside), (_, slope, offset, normals) = layer_views(layout, h, (boxes, made))
+        below, above = inside - low, high - inside
+        m = len(low)
+        for b in range(low.shape[1]):
             moving = np.flatnonzero(np.minimum(below[:, b], above[:, b]) > THINNEST)
             size = len(moving)
             if size < 2:
@@ -528,5 +535,5 @@ def box_sets(layout: Layout, sizes: BufferSizes, low: Floats, high: Floats, insi
             slope[moving, : size - 1, b] = reach * np.linalg.qr(steps)[0]
             offset[moving, b] = below[moving, b]
             offset[m + moving, b] = above[moving, b]
-        E[layout.row_slope_at[h] :][: 2 * slope.size] = np.concatenate([slope, -slope], axis=None)
-    return inside, G, E0, E
+        normals[:m], normals[m:] = slope, -slope
+    return made

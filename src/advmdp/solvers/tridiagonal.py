@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from advmdp._arrays import Floats, Integers
+from advmdp._arrays import Floats
 from advmdp._compiled import inner_kernel, sum_kernel
-from advmdp.solvers.layout import view1, view2
+from advmdp.solvers.layout import Layout, view1, view2
 
 # Columns of a Gram product that are finished before the next: all rows of a panel then stay in the second cache.
 PANEL = 512
@@ -157,56 +157,54 @@ def solve_upper(upper: Floats, x: Floats) -> None:
 
 
 @inner_kernel
-def factor(sizes: Integers, diag: Floats, diag_at: Integers, off: Floats, off_at: Integers, scratch: Floats) -> int:
+def factor(layout: Layout, diag: Floats, off: Floats, scratch: Floats) -> int:
     """Overwrite D_h by U_h and O_h by B_h = U_h^-T O_h, with D_{h+1} - B_h' B_h = U_{h+1}' U_{h+1}.
 
     ``scratch`` has room for the largest O_h.
     """
     replaced = 0
-    last = sizes.shape[0] - 1
+    last = layout.shape[0] - 2
     for h in range(last + 1):
-        n = sizes[h]
-        upper = view2(diag, diag_at[h], n, n)
-        m = sizes[h + 1] if h < last else 0
-        coupling = view2(off, off_at[h], n, m)
+        n = layout[h].states
+        m = layout[h].nexts
+        upper = view2(diag, layout[h].diag_at, n, n)
+        coupling = view2(off, layout[h].off_at, n, m)
         replaced += factor_upper(upper, coupling)
         if h < last:
             turned = view2(scratch, 0, m, n)
             for j in range(n):
                 for u in range(m):
                     turned[u, j] = coupling[j, u]
-            add_gram(view2(diag, diag_at[h + 1], m, m), turned, n, -1.0)
+            add_gram(view2(diag, layout[h + 1].diag_at, m, m), turned, n, -1.0)
     return replaced
 
 
 @inner_kernel
-def solve(
-    sizes: Integers, diag: Floats, diag_at: Integers, off: Floats, off_at: Integers, state_at: Integers, x: Floats
-) -> None:
+def solve(layout: Layout, diag: Floats, off: Floats, x: Floats) -> None:
     """Solve in place for one right-hand side over the states, after :func:`factor`."""
-    last = sizes.shape[0] - 1
+    last = layout.shape[0] - 2
     for h in range(last + 1):
-        n = sizes[h]
-        here = view1(x, state_at[h], n)
-        solve_lower(view2(diag, diag_at[h], n, n), here)
+        n = layout[h].states
+        here = view1(x, layout[h].state_at, n)
+        solve_lower(view2(diag, layout[h].diag_at, n, n), here)
         if h < last:
-            m = sizes[h + 1]
-            coupling = view2(off, off_at[h], n, m)
-            there = view1(x, state_at[h + 1], m)
+            m = layout[h].nexts
+            coupling = view2(off, layout[h].off_at, n, m)
+            there = view1(x, layout[h + 1].state_at, m)
             for j in range(n):
                 value = here[j]
                 for u in range(m):
                     there[u] -= coupling[j, u] * value
     for h in range(last, -1, -1):
-        n = sizes[h]
-        here = view1(x, state_at[h], n)
+        n = layout[h].states
+        here = view1(x, layout[h].state_at, n)
         if h < last:
-            m = sizes[h + 1]
-            coupling = view2(off, off_at[h], n, m)
-            there = view1(x, state_at[h + 1], m)
+            m = layout[h].nexts
+            coupling = view2(off, layout[h].off_at, n, m)
+            there = view1(x, layout[h + 1].state_at, m)
             for j in range(n):
                 total = here[j]
                 for u in range(m):
                     total -= coupling[j, u] * there[u]
                 here[j] = total
-        solve_upper(view2(diag, diag_at[h], n, n), here)
+        solve_upper(view2(diag, layout[h].diag_at, n, n), here)

@@ -23,7 +23,7 @@ from advmdp.confidence import BoxSet, ConfidenceSet, KnownKernels, L1Set
 from advmdp.errors import InvalidMDPError, InvalidSpecError
 from advmdp.solvers import prices
 from advmdp.solvers.entropic_rows import LEAST_PRIOR, EntropicRows
-from advmdp.solvers.layout import LINE, make_layout
+from advmdp.solvers.layout import LINE, addresses, allocate, make_layout
 from advmdp.solvers.problem import Answer, Problem, kept_bounds, kept_pairs, kept_tables, require_rows, split_kernels
 from advmdp.solvers.step import SPACES, certified, size_of
 
@@ -36,24 +36,24 @@ class _Space:
     """Everything that steps of one shape share; results are copied out of it."""
 
     def __init__(self, sizes: tuple[int, ...], n_actions: int) -> None:
-        nothing = [0] * (len(sizes) - 1)
-        self.layout, lengths = make_layout(sizes, n_actions, nothing, nothing)
-        self.memory = prices.make_memory(self.layout, lengths)
-        # Plain tuples: a compiled function takes longer to be given named ones.
-        self.parts = tuple(self.layout), tuple(self.memory)
-        self.fixed, self.packed = np.zeros(lengths.next), np.zeros(len(sizes) - 1, dtype=np.bool_)
-        self.entries = lengths.next + n_actions * sizes[-2]
-        self.prior = np.zeros(lengths.next)
+        nothing = [0] * (len(sizes) - 2)
+        self.layout = make_layout(sizes, n_actions, nothing, nothing)
+        self.memory = allocate(prices.Memory, self.layout)
+        self.places = addresses(self.memory)
+        entries = self.memory.kernels.size
+        self.fixed, self.packed = np.zeros(entries), np.zeros(len(sizes) - 1, dtype=np.bool_)
+        self.entries = entries + n_actions * sizes[-2]
+        self.prior = np.zeros(entries)
         self.scratch = (
-            np.zeros(lengths.next, dtype=np.int8), np.zeros((3, max(sizes))), np.zeros((LINE, max(sizes))),
+            np.zeros(entries, dtype=np.int8), np.zeros((3, max(sizes))), np.zeros((LINE, max(sizes))),
             np.zeros(self.memory.stacked.size),
         )  # fmt: skip
 
 
 def _attempt(space: _Space, rows: Any, problem: Problem, begin: int) -> Answer:
-    memory, status, (layout_parts, memory_parts) = space.memory, _STATUS[begin], space.parts
+    memory, status = space.memory, _STATUS[begin]
     value, gap, residual, iterations = prices.solve(
-        layout_parts, rows, problem.log_prior, problem.cost, begin, NEWTON_LIMIT[begin], memory_parts
+        space.layout, rows, problem.log_prior, problem.cost, begin, NEWTON_LIMIT[begin], space.places
     )
     return Answer(memory.log_q, memory.q, memory.kernels, value, gap, residual, iterations, status, {})
 

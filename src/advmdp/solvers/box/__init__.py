@@ -14,7 +14,7 @@ the Schur complement of a block is w [(e_s - p)(e_s - p)' / Kq + diag(d) - d d' 
 is narrower than ``FIXED_WIDTH`` is a constant: d_t = 0 and e_t its value.
 """
 
-from advmdp.solvers.box.newton import CERTIFIABLE, Point, Rows, make_own
+from advmdp.solvers.box.newton import CERTIFIABLE, Own, Point, Rows
 from advmdp.solvers.box.start import move_inside, prepare
 
-__all__ = ["CERTIFIABLE", "Point", "Rows", "make_own", "move_inside", "prepare"]
+__all__ = ["CERTIFIABLE", "Own", "Point", "Rows", "move_inside", "prepare"]

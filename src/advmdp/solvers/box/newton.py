@@ -10,7 +10,7 @@ from advmdp._arrays import Floats
 from advmdp._compiled import body_of, inner_kernel
 from advmdp.solvers import interior_point, tridiagonal
 from advmdp.solvers.interior_point import Memory, arriving
-from advmdp.solvers.layout import BufferSizes, Layout, Per, allocate, fill, layer, view2
+from advmdp.solvers.layout import Layout, Per, fill, layer, view2
 
 # The gap is between a quarter of the weighted complementarity and all of it.
 CERTIFIABLE = 3.0
@@ -49,11 +49,6 @@ class Own(NamedTuple):
     q_rhs: Per.Block
 
 
-def make_own(layout: Layout, sizes: BufferSizes) -> Own:
-    """Working memory for problems of this layout."""
-    return allocate(Own, sizes)
-
-
 @body_of(interior_point.reach_layer, Rows)
 def reach_boxes(rows: Rows, layout: Layout, h: int, memory: Memory, own: Own) -> None:
     """The kernels are given."""
@@ -70,7 +65,7 @@ def start_boxes(rows: Rows, layout: Layout, h: int, mu: float, x: Point, memory:
     """The kernels are inside their boxes."""
     rows, x, memory = layer(layout, h, (rows, x, memory))
     m, N = rows.low.shape
-    n = layout.states[h]
+    n = layout[h].states
     y = x.y
     lam = x.lam
     top = memory.work[0]
@@ -104,7 +99,7 @@ def box_residuals(rows: Rows, layout: Layout, h: int, x: Point, memory: Memory, 
     """Entry by entry."""
     rows, x, memory, own = layer(layout, h, (rows, x, memory, own))
     m, N = rows.low.shape
-    n = layout.states[h]
+    n = layout[h].states
     off = memory.work[1]
     flow = memory.work[2]
     fill(off, 0.0)
@@ -132,10 +127,10 @@ def box_residuals(rows: Rows, layout: Layout, h: int, x: Point, memory: Memory, 
 @body_of(interior_point.eliminate_layer, Rows)
 def eliminate_boxes(rows: Rows, layout: Layout, h: int, careful: bool, x: Point, memory: Memory, own: Own) -> None:
     """By the formulas of the package; diag(d) - d d' / sum d is added here."""
-    there = view2(memory.diag, layout.diag_at[h + 1], layout.nexts[h], layout.nexts[h])
+    there = view2(memory.diag, layout[h + 1].diag_at, layout[h].nexts, layout[h].nexts)
     rows, x, memory, own = layer(layout, h, (rows, x, memory, own))
     m, N = rows.low.shape
-    n = layout.states[h]
+    n = layout[h].states
     for t in range(m):
         for i in range(N):
             memory.ready[t, i] *= rows.free[t, i]
@@ -229,7 +224,7 @@ def aim_boxes(
     """dq0 = (g_q + p.g) / Kq, dy0 = d (g - (d.g) / sum d) + p dq0, with right-hand sides g of y and g_q of q."""
     rows, x, d, memory, own = layer(layout, h, (rows, x, d, memory, own))
     m, N = rows.low.shape
-    n = layout.states[h]
+    n = layout[h].states
     inner = memory.work[0]
     flow = memory.work[1]
     for i in range(N):
@@ -258,7 +253,7 @@ def move_boxes(rows: Rows, layout: Layout, h: int, x: Point, d: Point, memory: M
     """``dy = d (g - dV - mean) + p dq``; a box has no cone."""
     rows, x, d, memory, own = layer(layout, h, (rows, x, d, memory, own))
     m, N = rows.low.shape
-    n = layout.states[h]
+    n = layout[h].states
     inner = memory.work[0]
     for i in range(N):
         inner[i] = 0.0
@@ -286,7 +281,7 @@ def box_answer(rows: Rows, layout: Layout, h: int, x: Point, memory: Memory, own
     """Row bounds -kappa + sum_t (V_t + kappa) (low_t if V_t + kappa >= 0 else high_t), which hold for any kappa."""
     rows, x, memory = layer(layout, h, (rows, x, memory))
     m, N = rows.low.shape
-    n = layout.states[h]
+    n = layout[h].states
     for i in range(N):
         memory.bound[i] = -x.kappa[i] if m > 0 else 0.0
     for t in range(m):

@@ -7,7 +7,7 @@ from advmdp._compiled import inner_kernel, kernel
 from advmdp.rows.box import presolve_box_layer
 from advmdp.solvers.box.newton import Rows
 from advmdp.solvers.centring import warm_share
-from advmdp.solvers.layout import Layout, layer, view2, view3
+from advmdp.solvers.layout import Layout, layer, view2, view3, whole
 
 FIXED_WIDTH = 1e-11
 
@@ -19,8 +19,8 @@ def prepare(layout: Layout, lower: Floats, upper: Floats, rows: Rows, work: Floa
     The number of empty blocks is returned; if there are any, no points are sought.
     """
     n_empty = 0
-    for h in range(layout.states.shape[0]):
-        n, m, N, at = layout.states[h], layout.nexts[h], layout.blocks[h], layout.next_at[h]
+    for h in range(layout.shape[0] - 1):
+        n, m, N, at = layout[h].states, layout[h].nexts, layout[h].blocks, layout[h].next_at
         if m > 0:
             ((low, high, _, _),) = layer(layout, h, (rows,))
             n_empty += presolve_box_layer(
@@ -37,7 +37,7 @@ def find_inside(layout: Layout, rows: Rows) -> None:
 
     The analytic centre would save half an iteration at most, and takes as long to find.
     """
-    for h in range(layout.states.shape[0]):
+    for h in range(layout.shape[0] - 1):
         ((low, high, free, inside),) = layer(layout, h, (rows,))
         m, N = low.shape
         for b in range(N):
@@ -61,12 +61,13 @@ def move_inside(layout: Layout, rows: Rows, last: Floats, before: Floats, out: F
     The iteration keeps row sums as they are, so they must be right from the start: an excess is taken from what lies
     above the lower bounds, a deficit from what is left below the upper ones.
     """
-    share = warm_share(rows.inside, before, last)
-    for h in range(layout.states.shape[0] - 1):
+    (every,) = whole(layout, (rows,))
+    share = warm_share(every.inside, before, last)
+    for h in range(layout.shape[0] - 2):
         ((low, high, _, inside),) = layer(layout, h, (rows,))
         m, N = low.shape
-        given = view2(last, layout.next_at[h], m, N)
-        P = view2(out, layout.next_at[h], m, N)
+        given = view2(last, layout[h].next_at, m, N)
+        P = view2(out, layout[h].next_at, m, N)
         for i in range(N):
             total = 0.0
             bottom = 0.0

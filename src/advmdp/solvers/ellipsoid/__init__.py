@@ -12,6 +12,6 @@ rarely the pair is played.  Weights appear in the Schur complement only, which i
 scaling is Nesterov and Todd's, the step Mehrotra's predictor and corrector.
 """
 
-from advmdp.solvers.ellipsoid.newton import CERTIFIABLE, Point, Rows, make_own
+from advmdp.solvers.ellipsoid.newton import CERTIFIABLE, Own, Point, Rows
 
-__all__ = ["CERTIFIABLE", "Point", "Rows", "make_own"]
+__all__ = ["CERTIFIABLE", "Own", "Point", "Rows"]

@@ -6,7 +6,6 @@ import numpy as np
 
 from advmdp._arrays import Floats
 from advmdp._compiled import inner_kernel
-from advmdp.solvers.layout import view2
 
 
 @inner_kernel
@@ -69,7 +68,7 @@ def apply_scaling(w: Floats, x: Floats, factor: Floats, sign: float, out: Floats
 @inner_kernel
 def corrector(
     q: Floats, u: Floats, dq: Floats, dxi: Floats, du: Floats, w: Floats, scale: Floats,
-    target: float, scratch: Floats, work: Floats, out: Floats,
+    target: float, point: Floats, left: Floats, right: Floats, work: Floats, out: Floats,
 ) -> None:  # fmt: skip
     """``out = W^-1 z - u`` with l o z = target q e - (W^-1 dx) o (W du), l = W u = W^-1 x the scaled point."""
     k, N = dxi.shape
@@ -79,9 +78,6 @@ def corrector(
         inverse[b] = np.sqrt(scale[b])
     for b in range(N):
         eta[b] = 1.0 / inverse[b]
-    point = view2(scratch, 0, k + 1, N)
-    left = view2(scratch, (k + 1) * N, k + 1, N)
-    right = view2(scratch, 2 * (k + 1) * N, k + 1, N)
     for j in range(k):
         for b in range(N):
             out[j, b] = dxi[j, b]

@@ -13,7 +13,7 @@ from advmdp.solvers.centring import tightest
 from advmdp.solvers.certificate import ROW_ROUNDING
 from advmdp.solvers.ellipsoid import blocks, cone
 from advmdp.solvers.interior_point import Memory
-from advmdp.solvers.layout import BufferSizes, Layout, Per, allocate, copy_into, fill, layer, view1, view2
+from advmdp.solvers.layout import Layout, Per, copy_into, fill, layer, view1
 
 # The gap is seldom less than nine tenths of the weighted complementarity.
 CERTIFIABLE = 1.25
@@ -51,16 +51,11 @@ class Own(NamedTuple):
     rhs: Per.Cone
     cone_term: Per.Cone  # du = cone_term - W^-2 dx
     chi: Per.Free  # where the iteration starts; xi / q of the certified iterate
-    column: Floats  # scratch: a cone vector for all blocks of a layer
-    cone_scratch: Floats  # scratch: three of them
-    scratch: Floats  # for the centring of one block
-
-
-def make_own(layout: Layout, sizes: BufferSizes) -> Own:
-    """Working memory for problems of this layout."""
-    longest = int((layout.blocks * layout.cones).max())
-    block = 3 * int(layout.rows.max()) + int((layout.free * (layout.free + 3)).max())
-    return allocate(Own, sizes, column=np.zeros(longest), cone_scratch=np.zeros(3 * longest), scratch=np.zeros(block))
+    column: Per.Column
+    scaled: Per.Column  # the point, and both factors of the correction, scaled by W
+    left: Per.Column
+    right: Per.Column
+    scratch: Per.Room  # for the centring of one block
 
 
 @inner_kernel
@@ -134,7 +129,7 @@ def ellipsoid_residuals(rows: Rows, layout: Layout, h: int, x: Point, memory: Me
     """The dual residual of xi and q together."""
     rows, x, memory, own = layer(layout, h, (rows, x, memory, own))
     m, k, N = rows.G.shape
-    n = layout.states[h]
+    n = layout[h].states
     dual = own.dual_residual
     for j in range(k):
         for b in range(N):
@@ -180,13 +175,13 @@ def eliminate_ellipsoids(rows: Rows, layout: Layout, h: int, careful: bool, x: P
     of both sides."""
     rows, x, memory, own = layer(layout, h, (rows, x, memory, own))
     m, k, N = rows.G.shape
-    n = layout.states[h]
+    n = layout[h].states
     work = memory.work
     cone.find_scaling(x.q, x.xi, x.u, own.scaling, own.scale, work)
     # What is missing of a slack moves its multiplier whatever the direction aims at.
     blocks.add_slack_sums(rows.E0, rows.E, memory.ratio, own.row_residual, own.dual_residual, work[0])
     if careful:
-        row = view2(own.column, 0, k + 1, N)
+        row = own.column
         blocks.factor_blocks_by_rotations(
             x.q, memory.ratio, rows.E0, rows.E, own.scaling, own.scale, own.triangle, row, work
         )
@@ -195,7 +190,7 @@ def eliminate_ellipsoids(rows: Rows, layout: Layout, h: int, careful: bool, x: P
     copy_into(memory.corner, own.triangle[own.triangle.shape[0] - 1])
     for t in range(m):
         ahead = memory.state_scale[n + t]
-        column = view2(memory.stacked, t * (k + 1) * N, k + 1, N)
+        column = memory.stacked[t]
         for j in range(k + 1):
             slope = rows.G[t, j] if j < k else rows.P0[t]
             target = column[j]
@@ -211,12 +206,13 @@ def aim_ellipsoids(
     """K^-1 (cone_term - dual residual + (E, E0)' term), where cone_term = target q x^-1 - u to first order."""
     rows, x, d, memory, own = layer(layout, h, (rows, x, d, memory, own))
     m, k, N = rows.G.shape
-    n = layout.states[h]
+    n = layout[h].states
     rhs = own.rhs
     if corrected:
         cone.corrector(
-            x.q, x.u, d.q, d.xi, d.u, own.scaling, own.scale, target, own.cone_scratch, memory.work, own.cone_term
-        )
+            x.q, x.u, d.q, d.xi, d.u, own.scaling, own.scale, target, own.scaled, own.left, own.right, memory.work,
+            own.cone_term,
+        )  # fmt: skip
     else:
         cone.predictor(x.q, x.xi, x.u, target, memory.work[0], own.cone_term)
     for j in range(k + 1):
@@ -238,8 +234,8 @@ def move_ellipsoids(rows: Rows, layout: Layout, h: int, x: Point, d: Point, memo
     rows, x, d, memory, own = layer(layout, h, (rows, x, d, memory, own))
     n_rows, k, N = rows.E.shape
     m = rows.G.shape[0]
-    n = layout.states[h]
-    dx = view2(own.column, 0, k + 1, N)
+    n = layout[h].states
+    dx = own.column
     for j in range(k + 1):
         fill(dx[j], 0.0)
     interior_point.add_price(n, 1.0, d.V, dx[k])
@@ -268,7 +264,7 @@ def ellipsoid_answer(rows: Rows, layout: Layout, h: int, x: Point, memory: Memor
     """Row bounds P0.V - E0.lam - |G'V - E'lam|."""
     rows, x, memory, own = layer(layout, h, (rows, x, memory, own))
     m, k, N = rows.G.shape
-    n = layout.states[h]
+    n = layout[h].states
     for j in range(k):
         for b in range(N):
             own.chi[j, b] = x.xi[j, b] / x.q[b]
@@ -281,7 +277,7 @@ def ellipsoid_answer(rows: Rows, layout: Layout, h: int, x: Point, memory: Memor
         # So written, a point that is no number is outside.
         if not (size[b] - 1.0 <= ROW_ROUNDING and lowest[b] >= -ROW_ROUNDING):
             inside = False
-    slope = view2(own.column, 0, k + 1, N)
+    slope = own.column
     for j in range(k + 1):
         fill(slope[j], 0.0)
     blocks.add_price_sums(rows.P0, rows.G, view1(x.V, n, m), 1.0, slope)
