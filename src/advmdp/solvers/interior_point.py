@@ -1,12 +1,19 @@
-"""The primal-dual interior point of the mirror step, over ellipsoids and boxes of probabilities.
+"""The mirror step over row sets whose row problems have kinks: Newton's method on prices along a central path.
 
-Per block, in units of the block's weight w_b: occupancy q, slacks y with multipliers lam, and what else a kind of set
-needs.  Stationarity and flow are linear but for log q; on the central path every complementarity product of a block is
-mu times its occupancy, which makes the method indifferent to the size of q_b.  Weights appear in the Schur complement
-only, which is block tridiagonal in the prices V.  Steps are Mehrotra's predictor and corrector.
+For prices V the dual of a step is D(V) = V(s_0) - sum_b q_b with log q_b = log prior_b - cost_b + V(s) - m_b(V), where
+m_b, the minimum of P.V over the row set of pair b, has kinks.  With the logarithmic barrier B_b of the set, which is
+zero at its analytic centre, it is smoothed by tau,
 
-The kernels at the top are what a kind of set answers for the blocks of one layer: bodies are chosen by the type of
-``rows``, and only those of the kind that is used are compiled.  They look at what :func:`layer` has of each record.
+    m_b(V) = min over the set of P.V - tau B_b(P),     -m_b'' = G K^-1 G',  K the Hessian of the row problem,
+
+and so is D.  As tau falls to zero prices and rows move together: each step is one of Newton's on all of V, points of
+the row sets, and multipliers of their inequalities, with Mehrotra's predictor and corrector.  Neither occupancies nor
+their logarithms are unknowns, so that log q satisfies its equation at every iterate, however small q is; and the row
+problem does not know q, so that pairs with the same row set have one between them.  With Q the mass of the pairs of a
+set, the system in the prices is ``sum Q ((e_s - P)(e_s - P)' + G K^-1 G')``, block tridiagonal.
+
+The kernels at the top are what a kind of set answers for the row sets of one layer: bodies are chosen by the type of
+``rows``, and only those of the kind that is used are compiled.
 """
 
 from __future__ import annotations
@@ -15,23 +22,29 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from advmdp._arrays import Floats
 from advmdp._compiled import chosen_kernel, inner_kernel, kernel
+from advmdp._arrays import Floats
 from advmdp.solvers import tridiagonal
-from advmdp.solvers.certificate import certify_rolled, set_scale, start_prices
+from advmdp.solvers.certificate import certify_rolled, log_mass, start_prices
 from advmdp.solvers.layout import Layout, Per, copy_into, fill, layer, view1, view2, whole
 
-# Complementarity is held back while stationarity is off by more than this multiple of it.
-SLACKNESS = 1e4
-HOLD = 0.7
 # The share of the way to the boundary that a step leaves: it shrinks with what the corrector leaves of complementarity,
 # or near the end steps would gain no more than two digits.
 BOLD = 0.01
 BOLDEST = 1e-4
-# Where the corrector overshoots, complementarity can go round in circles: after a step shorter than SHORT, a careful
-# iteration makes one without predictor and corrector, to the share PLAIN of mu.
-SHORT = 0.2
-PLAIN = 0.3
+# No exponent V(s) - P.V moves by more than this in one step: beyond, the exponential has left its tangent.
+LARGEST_MOVE = 4.0
+# A careful iteration aims at this share of complementarity, without predictor and corrector.
+CAREFUL = 0.3
+# So does every other one, at least, while flow is off by more than this share of the mass of a state.
+UNSETTLED = 1e-3
+# Complementarity need not become less than this share of the tolerance; rounding would spoil the rows.
+ENOUGH = 0.05
+# Masses below this are handled by their logarithms, down to the rarest.
+LEAST_MASS = 1e-200
+RAREST = -1300.0
+# So many slacks are multiplied before a logarithm is taken.
+FACTORS = 12
 
 
 class Step(NamedTuple):
@@ -42,97 +55,108 @@ class Step(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """What the iteration writes to besides the iterate, whatever the kind of set; allocated once per shape."""
+    """What the iteration works on, whatever the kind of set; allocated once per shape."""
 
-    log_weight: Per.Block
-    weight: Per.Block
-    root_weight: Per.Block
-    state_scale: Per.State  # 1 / sqrt of the starting mass, scales the Schur complement
-    reach: Per.Next  # kernels mixed with all that the sets allow
-    q_residual: Per.Block
-    flow_residual: Per.State
-    inverse: Per.Row  # 1 / y
-    ratio: Per.Row  # lam / y
-    ready: Per.Row  # q / y
-    term: Per.Row  # dlam = term - ratio dy
-    second: Per.Row  # dlam dy
-    curvature: Per.Block  # the sum of these, and of the products of the moves of a cone
-    corner: Per.Block  # the root of dq / dV(s), V of other states fixed
-    goal: Per.Block  # dq at dV = 0
+    V: Per.State
+    dV: Per.State
+    flow: Per.State  # what flows into a state less what flows out, times its scale
+    scale: Per.State  # 1 / sqrt of its mass
+    mass: Per.State
+    blur: Per.State
     diag: Per.Diag
     off: Per.Off
     stacked: Per.Stack
     work: Per.Work
-    fastest: Per.Line
-    products: Per.Line  # one entry: the number of complementarity products
-    kernels: Per.Next
-    bound: Per.Block  # a lower bound of P.V over the set
+    place: Per.Index  # of each pair: its row set
     log_q: Per.Block
     q: Per.Block
-    kept_log_q: Per.Block  # the answer of the best certificate so far, if that was not good enough
+    half: Per.Block  # sqrt(q)
+    found_log_q: Per.Block  # what the certificate is about
+    found_q: Per.Block
+    kept_log_q: Per.Block  # the answer of the best certificate so far
     kept_q: Per.Block
+    bound: Per.Block
+    kernels: Per.Next
     kept_kernels: Per.Next
-    mass: Per.State
+    reach: Per.Next  # kernels mixed with all that the sets allow
     entry_rounding: Per.Next  # how well an entry of P is known
-    blur: Per.State  # how well the logarithm of the mass is known
+    P: Per.Entry
+    entries: Per.Entry  # tables on their way to pairs
+    root: Per.Set  # sqrt of the mass of the pairs of a set
+    ahead: Per.Set  # P.V, and later its lower bound over the set
+    barrier: Per.Set  # B
+    level: Per.Set  # of the logarithms at the analytic centre
+    shift: Per.Set  # what the aim changes of log q
+    y: Per.Row  # slacks, multipliers, and how both move
+    lam: Per.Row
+    dy: Per.Row
+    dlam: Per.Row
+    inverse: Per.Row  # 1 / y
+    pull: Per.Row  # the multipliers that the aim asks for at these slacks
+    second: Per.Row  # dlam dy
 
 
 # --------------------------------------------------------------------------------------------------------
-# What a kind of set answers.  ``own`` is working memory of its own.
+# What a kind of set answers.  ``own`` is memory of its own.
 
 
 @chosen_kernel
-def reach_layer(rows: Any, layout: Layout, h: int, memory: Any, own: Any) -> None:
-    """``kernels`` to start from, what they ``reach`` if mixed with all that the sets allow, and ``entry_rounding``."""
+def begin_layer(rows: Any, layout: Layout, h: int, memory: Any, own: Any) -> float:
+    """Slacks ``y`` and entries ``P`` of the first points; the number of complementarity products beyond the slacks.
+    An inequality that does not count has a slack that is not positive."""
     raise NotImplementedError
 
 
 @chosen_kernel
-def start_layer(rows: Any, layout: Layout, h: int, mu: float, x: Any, memory: Any, own: Any) -> float:
-    """The first iterate around these kernels, with products ``mu``; how many of them there are.  Prices and q = 1 are
-    set.  A slack that is missing (a point outside its set, or on the edge) is given a floor, and made good on the way.
-    """
+def reach_layer(rows: Any, layout: Layout, h: int, memory: Any, own: Any) -> float:
+    """``entries``: the largest of each entry over its set; the share of it by which rounding may change an entry."""
     raise NotImplementedError
 
 
 @chosen_kernel
-def residual_layer(rows: Any, layout: Layout, h: int, x: Any, memory: Any, own: Any) -> None:
-    """Residuals of stationarity and of rows, and what arrives in the next states taken off ``flow_residual``.
-
-    ``q_residual`` has the part of q, its state's price included.  Complementarity beyond slacks times multipliers is
-    added to ``work[0]``; ``work[1]`` receives the largest residual of stationarity of a block.
-    """
+def open_layer(rows: Any, layout: Layout, h: int, tau: float, memory: Any, own: Any) -> None:
+    """Multipliers beyond those of slacks, with products tau."""
     raise NotImplementedError
 
 
 @chosen_kernel
-def eliminate_layer(rows: Any, layout: Layout, h: int, careful: bool, x: Any, memory: Any, own: Any) -> None:
-    """Factor the blocks: ``corner``, and m rows ``stacked`` whose last N entries couple the next states to q, and
-    whose Gram matrix is the part of the Schur complement in their prices, but for what is added to that here."""
+def look_layer(rows: Any, layout: Layout, h: int, memory: Any, own: Any) -> None:
+    """``P``, and of ``barrier`` what is not the logarithms of slacks; other complementarity products are added to
+    ``work[0]``."""
     raise NotImplementedError
 
 
 @chosen_kernel
-def aim_layer(
-    rows: Any, layout: Layout, h: int, x: Any, target: float, corrected: bool, d: Any, memory: Any, own: Any
-) -> None:
-    """The blocks' own answer at dV = 0: ``goal``, and what arrives in the next states taken off ``d.V``.
-
-    ``corrected`` adds the second-order terms of the direction that ``d`` holds (the predictor).
-    """
+def bend_layer(rows: Any, layout: Layout, h: int, memory: Any, own: Any) -> None:
+    """Factor K: ``stacked`` (m, k, R) such that ``stacked stacked'`` is G K^-1 G', scaled by ``root`` and the scales of
+    the next states, but for what is added to their diagonal block here."""
     raise NotImplementedError
 
 
 @chosen_kernel
-def move_layer(rows: Any, layout: Layout, h: int, x: Any, d: Any, memory: Any, own: Any) -> float:
-    """Moves of the blocks but for ``d.lam``, from those of the prices; the longest step that cones allow.  The products
-    of their moves are added to ``curvature``, which is zero."""
+def aim_layer(rows: Any, layout: Layout, h: int, target: float, corrected: bool, memory: Any, own: Any) -> None:
+    """Newton's step of the row problems at dV = 0 towards complementarity ``target``: its product with the gradient
+    into ``shift``, its change of P into ``entries``.  ``corrected`` adds second-order terms."""
     raise NotImplementedError
 
 
 @chosen_kernel
-def answer_layer(rows: Any, layout: Layout, h: int, x: Any, memory: Any, own: Any) -> bool:
-    """``kernels`` of the iterate, and row ``bound`` from its multipliers; whether the kernels are in their sets."""
+def move_layer(rows: Any, layout: Layout, h: int, target: float, corrected: bool, memory: Any, own: Any) -> float:
+    """Moves of the points and ``dy``, from those of the prices; the longest step that cones allow.  ``work[0]``
+    receives the sum of second-order terms of their products."""
+    raise NotImplementedError
+
+
+@chosen_kernel
+def advance_layer(rows: Any, layout: Layout, h: int, length: float, memory: Any, own: Any) -> None:
+    """Move the points by ``length`` times their moves."""
+    raise NotImplementedError
+
+
+@chosen_kernel
+def answer_layer(rows: Any, layout: Layout, h: int, memory: Any, own: Any) -> bool:
+    """``entries`` of the points, inside their sets, and ``ahead``, lower bounds of P.V from the multipliers; whether
+    the points are in their sets."""
     raise NotImplementedError
 
 
@@ -142,196 +166,306 @@ def answer_layer(rows: Any, layout: Layout, h: int, x: Any, memory: Any, own: An
 
 @kernel
 def iterate(
-    layout: Layout, rows: Any, step: Step, mu: float, per_spread: float, tolerance: float, promising: float,
-    largest_residual: float, limit: int, careful: bool, x: Any, d: Any, memory: Memory, own: Any,
+    layout: Layout, rows: Any, step: Step, tau: float, per_spread: float, tolerance: float, promising: float,
+    largest_residual: float, limit: int, careful: bool, memory: Memory, own: Any,
 ) -> tuple[float, float, float, int]:  # fmt: skip
     """(value, gap, residual, iterations) of the certificate that meets the tolerance, or else of the one with the
-    smallest gap and residual together; ``memory`` then holds its answer.
+    smallest gap and residual together; ``kept_log_q`` and its like then hold its answer.
 
-    Certificates are tried where the weighted complementarity, which bounds the gap from above by a factor that the
-    kinds of set know, is ``promising``; what is left of flow, they repair.
+    Points of the row sets are given.  Certificates are tried where the weighted complementarity, which bounds the gap
+    from above, is ``promising``; what is left of flow, they repair.
     """
-    mu = start(layout, rows, step, mu, per_spread, careful, x, memory, own)
-    every_x, every_d, every = whole(layout, (x, d, memory))
+    (every,) = whole(layout, (memory,))
+    tau, count = start(layout, rows, step, tau, per_spread, careful, memory, own)
     best = np.nan, np.inf, np.inf
-    good = False
     stuck = False
-    length = 1.0
     for iteration in range(limit + 1):
-        mu, weighted, flow, dual = residuals(layout, rows, step, x, memory, own)
+        mu, weighted, flow = look(layout, rows, step, tau, iteration == 0, memory, own)
+        mu /= count
         last = stuck or iteration == limit or not mu >= 0.0
         if last or (weighted < promising and flow < 1e-6):
-            found = certify(layout, rows, step, x, memory, own)
+            found = certify(layout, rows, step, memory, own)
             good = abs(found[1]) <= tolerance and found[2] <= largest_residual
             if good or (found[2] < np.inf and abs(found[1]) + found[2] < abs(best[1]) + best[2]):
                 best = found
-                if not good:
-                    keep(every)
+                copy_into(every.kept_log_q, every.found_log_q)
+                copy_into(every.kept_q, every.found_q)
+                copy_into(every.kept_kernels, every.kernels)
             if good or last:
                 break
-        assemble(layout, rows, careful, x, memory, own)
-        plain = careful and length < SHORT
-        target = PLAIN * mu
-        if not plain:
-            longest = direction(layout, rows, x, 0.0, False, d, memory, own)
-            target = corrected_target(mu, dual, min(1.0, longest), every_x.q, every.curvature, every.products[0])
-        longest = direction(layout, rows, x, target, not plain, d, memory, own)
-        stuck = not np.isfinite(every_d.V[0])
+        assemble(layout, rows, memory, own)
+        target = CAREFUL * mu
+        corrected = not careful
+        for aim in range(2):
+            if aim == 0 and careful:
+                continue
+            longest, second, largest = direction(
+                layout, rows, tau, target if aim == 1 else 0.0, aim == 1 and corrected, memory, own
+            )
+            if aim == 0:
+                # Mehrotra's rule: the less complementarity the predictor leaves, the closer the aim.
+                length = min(1.0, longest)
+                after = max((1.0 - length) * mu + length * length * (second / count), 0.0)
+                target = (after / mu) ** 3 * mu if mu > 0.0 else 0.0
+                target = max(target, CAREFUL * mu if flow > UNSETTLED else ENOUGH * tolerance / weighted * mu)
+        stuck = not largest < np.inf
         if not stuck:
-            length = step_along(longest, target / mu, every_x.q, every_d.q)
-            advance(every_x, every_d, length)
-    if not good and best[1] < np.inf:
-        recall(every)
+            short = min(BOLD, max(BOLDEST, 10.0 * target / mu))
+            length = min(1.0, (1.0 - short) * longest)
+            length = min(length, LARGEST_MOVE / largest) if largest > 0.0 else length
+            advance(layout, rows, length, memory, own)
+            tau += length * (target - tau)
     return best[0], best[1], best[2], iteration
 
 
 @inner_kernel
 def start(
-    layout: Layout, rows: Any, step: Step, mu: float, per_spread: float, careful: bool, x: Any, memory: Memory,
-    own: Any,
-) -> float:  # fmt: skip
-    """Set the first iterate and return its mu.  ``careful``: with masses that satisfy the flow equations."""
-    H = layout.shape[0] - 1
-    given, every_x, every = whole(layout, (step, x, memory))
-    for h in range(H):
-        reach_layer(rows, layout, h, memory, own)
-    spread = start_prices(
-        layout, every.kernels, every.reach, given.log_prior, given.cost, careful, every.work, every.log_q,
-        every.mass, every_x.V, every.log_weight,
-    )  # fmt: skip
-    set_scale(layout, every.mass, every.state_scale)
-    mu = max(mu, per_spread * spread)
-    for b in range(every_x.q.shape[0]):
-        every.weight[b] = np.exp(every.log_weight[b])
-        every.root_weight[b] = np.exp(0.5 * every.log_weight[b])
-        every_x.q[b] = 1.0
+    layout: Layout, rows: Any, step: Step, tau: float, per_spread: float, careful: bool, memory: Memory, own: Any
+) -> tuple[float, float]:
+    """Prices to start from, and multipliers with products tau, which is returned; the number of these products."""
+    given, every = whole(layout, (step, memory))
     count = 0.0
-    for h in range(H):
-        count += start_layer(rows, layout, h, mu, x, memory, own)
-    every.products[0] = max(count, 1.0)
-    return mu
+    for h in range(layout.shape[0] - 2):
+        count += begin_layer(rows, layout, h, memory, own)
+        (here,) = layer(layout, h, (memory,))
+        hand_out(here.place, here.P, here.kernels)
+        rounding = reach_layer(rows, layout, h, memory, own)
+        hand_out(here.place, here.entries, here.reach)
+        m, N = here.kernels.shape
+        for t in range(m):
+            for b in range(N):
+                upper = here.reach[t, b]
+                here.entry_rounding[t, b] = rounding * upper
+                here.reach[t, b] = 0.9 * here.kernels[t, b] + 0.1 / m * min(upper, 1.0)
+    spread = start_prices(
+        layout, every.kernels, every.reach, given.log_prior, given.cost, careful, every.work, every.found_log_q,
+        every.mass, every.V, every.log_q,
+    )  # fmt: skip
+    tau = max(tau, per_spread * spread)
+    for h in range(layout.shape[0] - 2):
+        (here,) = layer(layout, h, (memory,))
+        count += open_multipliers(tau, here.y, here.lam)
+        open_layer(rows, layout, h, tau, memory, own)
+    return tau, max(count, 1.0)
 
 
 @inner_kernel
-def residuals(
-    layout: Layout, rows: Any, step: Step, x: Any, memory: Memory, own: Any
-) -> tuple[float, float, float, float]:
-    """Fill the residuals of stationarity, rows and flow; return (mean complementarity, sum of weighted
-    complementarity, largest flow residual, largest residual of stationarity)."""
+def look(
+    layout: Layout, rows: Any, step: Step, tau: float, first: bool, memory: Memory, own: Any
+) -> tuple[float, float, float]:
+    """log q, q, and the flow at the prices and points; (sum of complementarity products, the same weighted by the
+    masses of their sets, largest flow residual relative to the mass of a state).  Barriers are zero at the ``first``
+    points."""
+    (every,) = whole(layout, (memory,))
     total = 0.0
     weighted = 0.0
-    dual = 0.0
-    (every,) = whole(layout, (memory,))
-    flow = every.flow_residual
-    fill(flow, 0.0)
-    flow[0] = -every.state_scale[0]
-    gap = every.work[0]
-    off = every.work[1]
+    products = every.work[0]
     for h in range(layout.shape[0] - 1):
-        step_h, x_h, memory_h = layer(layout, h, (step, x, memory))
-        q = x_h.q
-        residual = memory_h.q_residual
-        for b in range(q.shape[0]):
-            residual[b] = memory_h.log_weight[b] + np.log(q[b]) - step_h.log_prior[b] + step_h.cost[b]
-        add_price(layout[h].states, -1.0, x_h.V, residual)
-        leave(layout[h].states, memory_h.root_weight, memory_h.state_scale, q, memory_h.flow_residual)
-        slack_products(x_h.y, x_h.lam, gap)
-        residual_layer(rows, layout, h, x, memory, own)
-        for b in range(q.shape[0]):
-            total += gap[b] / q[b]
-            weighted += memory_h.weight[b] * gap[b]
-            dual = max(dual, off[b])
+        given, here = layer(layout, h, (step, memory))
+        n = layout[h].states
+        R = layout[h].sets
+        for start_at in range(0, here.q.shape[0], n):
+            for s in range(n):
+                b = start_at + s
+                here.log_q[b] = given.log_prior[b] - given.cost[b] + here.V[s]
+        if R > 0:
+            fill(products, 0.0)
+            look_at_slacks(here.y, here.lam, here.inverse, products)
+            look_layer(rows, layout, h, memory, own)
+            add_logarithms(here.y, every.work[1], here.barrier)
+            mean_of_entries(here.P, view1(here.V, n, layout[h].nexts), here.ahead)
+            for j in range(R):
+                here.level[j] = here.barrier[j] if first else here.level[j]
+                here.barrier[j] -= here.level[j]
+                here.ahead[j] -= tau * here.barrier[j]
+            for b in range(here.q.shape[0]):
+                here.log_q[b] -= here.ahead[here.place[b]]
+        for b in range(here.q.shape[0]):
+            here.q[b] = np.exp(here.log_q[b])
+        weigh(layout, h, every.log_q, here.log_q, here.q, here.place, here.half, here.root, here.scale, every.work[1])
+        for j in range(R):
+            total += products[j]
+            weighted += here.root[j] * here.root[j] * products[j]
+    every.scale[every.scale.shape[0] - 1] = 0.0
+    every.flow[0] = every.scale[0] - 1.0 / every.scale[0]
     worst = 0.0
-    for i in range(flow.shape[0] - 1):
-        worst = max(worst, abs(flow[i]) / every.state_scale[i])
-    return total / every.products[0], weighted, worst, dual
+    for h in range(layout.shape[0] - 2):
+        (here,) = layer(layout, h, (memory,))
+        n = layout[h].states
+        for t in range(layout[h].nexts):
+            scale = here.scale[n + t]
+            here.flow[n + t] = arriving(here.root, scale, here.P[t], every.work[1]) - 1.0 / scale
+    for i in range(every.flow.shape[0] - 1):
+        worst = max(worst, abs(every.flow[i]) * every.scale[i])
+    return total, weighted, worst
 
 
 @inner_kernel
-def assemble(layout: Layout, rows: Any, careful: bool, x: Any, memory: Memory, own: Any) -> int:
-    """Eliminate every block, and form and factor the Schur complement in the prices."""
+def weigh(
+    layout: Layout, h: int, every_log_q: Floats, log_q: Floats, q: Floats, place: Any, half: Floats, root: Floats,
+    scale: Floats, work: Floats,
+) -> None:  # fmt: skip
+    """Roots of the masses of pairs, ``half``, and of row sets, and scales of states; by logarithms where they underflow."""
+    n = layout[h].states
+    N = q.shape[0]
+    for b in range(N):
+        half[b] = np.sqrt(q[b])
+    for s in range(n):
+        scale[s] = 0.0
+    for start_at in range(0, N, n):
+        for s in range(n):
+            scale[s] += q[start_at + s]
+    least = np.inf
+    for s in range(n):
+        least = min(least, scale[s])
+        scale[s] = 1.0 / np.sqrt(scale[s])
+    if not least > LEAST_MASS:
+        log_mass(layout, h, every_log_q, work)
+        for s in range(n):
+            scale[s] = np.exp(-0.5 * max(work[s], RAREST))
+    for b in range(N):
+        if not q[b] > LEAST_MASS:
+            half[b] = np.exp(0.5 * log_q[b])
+    if root.shape[0] == N:
+        copy_into(root, half)
+        return
+    fill(root, 0.0)
+    for b in range(N if root.shape[0] > 0 else 0):
+        root[place[b]] += q[b]
+    for j in range(root.shape[0]):
+        root[j] = np.sqrt(root[j])
+
+
+@inner_kernel
+def assemble(layout: Layout, rows: Any, memory: Memory, own: Any) -> None:
+    """Form and factor the system in the prices, scaled."""
     (every,) = whole(layout, (memory,))
     fill(every.diag, 0.0)
     fill(every.off, 0.0)
-    scaled = every.fastest
+    share = every.work[0]
     for h in range(layout.shape[0] - 1):
         n = layout[h].states
         m = layout[h].nexts
-        N = layout[h].blocks
-        depth = layout[h].cones * N
-        x_h, memory_h = layer(layout, h, (x, memory))
-        there = view2(memory.diag, layout[h + 1].diag_at, m, m)
-        invert_slacks(x_h.q, x_h.y, x_h.lam, memory_h.inverse, memory_h.ratio, memory_h.ready)
-        eliminate_layer(rows, layout, h, careful, x, memory, own)
+        R = layout[h].sets
+        (here,) = layer(layout, h, (memory,))
+        N = here.q.shape[0]
         for start_at in range(0, N, n):
             for s in range(n):
                 b = start_at + s
-                scaled[b] = memory_h.root_weight[b] * memory_h.state_scale[s] * memory_h.corner[b]
-                memory_h.diag[s, s] += scaled[b] * scaled[b]
+                share[b] = here.half[b] * here.scale[s]
+                here.diag[s, s] += share[b] * share[b]
+        if m == 0:
+            break
+        for b in range(N if R < N else 0):  # of what a set has by its root, the share of a pair
+            share[b] *= here.half[b] / max(here.root[here.place[b]], 1e-200)
         for t in range(m):
-            last = view1(memory.stacked, (t + 1) * depth - N, N)
-            for start_at in range(0, N, n):
-                for s in range(n):
-                    memory_h.off[s, t] -= scaled[start_at + s] * last[start_at + s]
+            column = here.stacked[t, here.stacked.shape[1] - 1]
+            for j in range(R):
+                column[j] = here.root[j] * here.scale[n + t] * here.P[t, j]
+            if R == N:
+                for start_at in range(0, N, n):
+                    for s in range(n):
+                        here.off[s, t] -= column[start_at + s] * share[start_at + s]
+            else:
+                for start_at in range(0, N, n):
+                    for s in range(n):
+                        here.off[s, t] -= column[here.place[start_at + s]] * share[start_at + s]
+        bend_layer(rows, layout, h, memory, own)
+        depth = here.stacked.shape[1] * R
+        there = view2(memory.diag, layout[h + 1].diag_at, m, m)
         tridiagonal.add_gram(there, view2(memory.stacked, 0, m, depth), depth, 1.0)
-    return tridiagonal.factor(layout, memory.diag, memory.off, memory.stacked)
+    tridiagonal.factor(layout, memory.diag, memory.off, memory.stacked)
 
 
 @inner_kernel
 def direction(
-    layout: Layout, rows: Any, x: Any, target: float, corrected: bool, d: Any, memory: Memory, own: Any
-) -> float:
-    """The Newton direction towards complementarity ``target``, after :func:`assemble`.
+    layout: Layout, rows: Any, tau: float, target: float, corrected: bool, memory: Memory, own: Any
+) -> tuple[float, float, float]:
+    """The direction towards complementarity ``target``: (the longest step along it that stays inside, the sum of its
+    second-order terms, the largest move of an exponent V(s) - P.V).
 
-    ``corrected`` adds the second-order terms of the direction that ``d`` holds on entry (the predictor).  Returned is
-    the largest common step along it that keeps occupancies, slacks, multipliers and cone points inside.
+    ``corrected`` adds the second-order terms of the last direction.
     """
-    H = layout.shape[0] - 1
-    every_x, every_d, every = whole(layout, (x, d, memory))
-    V = every_d.V
-    copy_into(V, every.flow_residual)
-    aim_multipliers(target, corrected, every_x.lam, every.inverse, every.ready, every.second, every.term)
-    for h in range(H):
-        d_h, memory_h = layer(layout, h, (d, memory))
-        aim_layer(rows, layout, h, x, target, corrected, d, memory, own)
-        leave(layout[h].states, memory_h.root_weight, memory_h.state_scale, memory_h.goal, d_h.V)
-    tridiagonal.solve(layout, memory.diag, memory.off, V)
-    for i in range(V.shape[0]):
-        V[i] *= -every.state_scale[i]
-    V[V.shape[0] - 1] = 0.0
+    (every,) = whole(layout, (memory,))
+    dV = every.dV
+    copy_into(dV, every.flow)
+    for h in range(layout.shape[0] - 2):
+        (here,) = layer(layout, h, (memory,))
+        n = layout[h].states
+        aim_multipliers(target, corrected, here.second, here.inverse, here.pull)
+        aim_layer(rows, layout, h, target, corrected, memory, own)
+        for j in range(here.shift.shape[0]):
+            here.shift[j] = -0.5 * here.shift[j] - (tau - target) * here.barrier[j]
+        for t in range(layout[h].nexts):
+            for j in range(here.shift.shape[0]):
+                here.entries[t, j] += here.shift[j] * here.P[t, j]
+            here.dV[n + t] += arriving(here.root, here.scale[n + t], here.entries[t], every.work[1])
+        for start_at in range(0, layout[h].blocks, n):
+            for s in range(n):
+                b = start_at + s
+                here.dV[s] -= here.half[b] * here.scale[s] * (here.half[b] * here.shift[here.place[b]])
+    tridiagonal.solve(layout, memory.diag, memory.off, dV)
+    for i in range(dV.shape[0]):
+        dV[i] *= every.scale[i]
+    dV[dV.shape[0] - 1] = 0.0
     longest = np.inf
+    second = 0.0
     largest = 0.0
-    for h in range(H):
-        x_h, d_h, memory_h = layer(layout, h, (x, d, memory))
-        fill(memory_h.curvature, 0.0)
-        longest = min(longest, move_layer(rows, layout, h, x, d, memory, own))
-        for b in range(layout[h].blocks):
-            memory_h.fastest[b] = -d_h.q[b] / x_h.q[b]
-        decrease = move_multipliers(
-            memory_h.term, memory_h.ratio, memory_h.inverse, x_h.lam, d_h.y, d_h.lam, memory_h.second,
-            memory_h.curvature, memory_h.fastest,
-        )  # fmt: skip
-        largest = max(largest, decrease)
-    return min(longest, 1.0 / largest if largest > 0.0 else np.inf)
+    ahead = every.work[2]
+    for h in range(layout.shape[0] - 1):
+        (here,) = layer(layout, h, (memory,))
+        n = layout[h].states
+        N = layout[h].blocks
+        R = layout[h].sets
+        fill(ahead, 0.0)
+        if R > 0:
+            mean_of_entries(here.P, view1(here.dV, n, layout[h].nexts), ahead)
+            longest = min(longest, move_layer(rows, layout, h, target, corrected, memory, own))
+            for j in range(R):
+                second += every.work[0, j]
+            longest = min(
+                longest, move_multipliers(here.y, here.inverse, here.pull, here.lam, here.dy, here.dlam, here.second)
+            )
+            second += sum_of(here.second)
+        for start_at in range(0, N, n):
+            for s in range(n):
+                j = here.place[start_at + s] if R > 0 else 0
+                largest = max(largest, abs(here.dV[s] - ahead[j]))
+    # A maximum does not see what is not a number.
+    return longest, second, largest if abs(dV[0] + second) < np.inf else np.inf
 
 
 @inner_kernel
-def certify(layout: Layout, rows: Any, step: Step, x: Any, memory: Memory, own: Any) -> tuple[float, float, float]:
-    """Repair the iterate into a flow-feasible (q, P) and return its (value, gap, residual).
+def advance(layout: Layout, rows: Any, length: float, memory: Memory, own: Any) -> None:
+    """Move everything by ``length`` times its direction."""
+    (every,) = whole(layout, (memory,))
+    for h in range(layout.shape[0] - 2):
+        advance_layer(rows, layout, h, length, memory, own)
+    add_times(every.V, length, every.dV)
+    add_times(every.y, length, every.dy)
+    add_times(every.lam, length, every.dlam)
+
+
+@inner_kernel
+def certify(layout: Layout, rows: Any, step: Step, memory: Memory, own: Any) -> tuple[float, float, float]:
+    """Repair the iterate into a flow-feasible (q, P), and return its (value, gap, residual).
 
     The policy and the kernels of the iterate are rolled forward and compared with the iterate's prices.  The residual
     is infinite where kernels are not in their sets.
     """
+    given, every = whole(layout, (step, memory))
     inside = True
-    given, every_x, every = whole(layout, (step, x, memory))
-    for h in range(layout.shape[0] - 1):
-        good = answer_layer(rows, layout, h, x, memory, own)
+    for h in range(layout.shape[0] - 2):
+        good = answer_layer(rows, layout, h, memory, own)
         inside = inside and good
-    for b in range(every_x.q.shape[0]):
-        every.log_q[b] = every.log_weight[b] + np.log(every_x.q[b])
+        (here,) = layer(layout, h, (memory,))
+        hand_out(here.place, here.entries, here.kernels)
+        for b in range(here.bound.shape[0]):
+            here.bound[b] = here.ahead[here.place[b]]
+    copy_into(every.found_log_q, every.log_q)
     value, gap, residual = certify_rolled(
-        layout, given.log_prior, given.cost, every_x.V, every.bound, False, every.kernels, every.entry_rounding,
-        every.work, every.log_q, every.q, every.mass, every.blur,
+        layout, given.log_prior, given.cost, every.V, every.bound, False, every.kernels, every.entry_rounding,
+        every.work, every.found_log_q, every.found_q, every.mass, every.blur,
     )  # fmt: skip
     return value, gap, residual if inside else np.inf
 
@@ -341,145 +475,116 @@ def certify(layout: Layout, rows: Any, step: Step, x: Any, memory: Memory, own: 
 
 
 @inner_kernel
-def add_price(n: int, sign: float, V: Floats, out: Floats) -> None:
-    """``out_b += sign V(s)`` for the blocks of a layer with n states."""
-    for start_at in range(0, out.shape[0], n):
-        for s in range(n):
-            out[start_at + s] += sign * V[s]
-
-
-@inner_kernel
-def leave(n: int, root_weight: Floats, scale: Floats, amount: Floats, out: Floats) -> None:
-    """``out_s += scale_s sum_a w amount``: what leaves the n states of a layer, scaled."""
-    for start_at in range(0, amount.shape[0], n):
-        for s in range(n):
-            root = root_weight[start_at + s]
-            out[s] += root * scale[s] * (root * amount[start_at + s])
-
-
-@inner_kernel
-def arriving(root_weight: Floats, scale: float, amount: Floats) -> float:
-    """``scale sum_b w amount``, of what the blocks of a layer send to one next state; ``amount`` is destroyed."""
-    for b in range(root_weight.shape[0]):
-        amount[b] = root_weight[b] * scale * amount[b]
-    return tridiagonal.dot(root_weight, amount)
-
-
-@inner_kernel
-def slack_products(y: Floats, lam: Floats, out: Floats) -> None:
-    """``out_b``: the sum of the products of the slacks (rows, N) of block b and their multipliers."""
-    n_rows, N = y.shape
-    fill(out, 0.0)
-    for i in range(n_rows):
+def hand_out(place: Any, table: Floats, out: Floats) -> None:
+    """``out`` (m, N) of the pairs, from that of their row sets (m, R)."""
+    m, N = out.shape
+    for t in range(m):
         for b in range(N):
-            out[b] += lam[i, b] * y[i, b]
+            out[t, b] = table[t, place[b]]
 
 
 @inner_kernel
-def keep(memory: Any) -> None:
-    """Remember the answer of a certificate, which the next one writes over."""
-    copy_into(memory.kept_log_q, memory.log_q)
-    copy_into(memory.kept_q, memory.q)
-    copy_into(memory.kept_kernels, memory.kernels)
+def mean_of_entries(P: Floats, V: Floats, out: Floats) -> None:
+    """``out = P.V``."""
+    m, R = P.shape
+    for j in range(R):
+        out[j] = 0.0
+    for t in range(m):
+        price = V[t]
+        for j in range(R):
+            out[j] += P[t, j] * price
 
 
 @inner_kernel
-def recall(memory: Any) -> None:
-    """The answer that was kept last."""
-    copy_into(memory.log_q, memory.kept_log_q)
-    copy_into(memory.q, memory.kept_q)
-    copy_into(memory.kernels, memory.kept_kernels)
+def arriving(root: Floats, scale: float, amount: Floats, work: Floats) -> float:
+    """``scale sum Q amount``, of what the row sets of a layer send to one next state."""
+    R = root.shape[0]
+    for j in range(R):
+        work[j] = root[j] * scale * amount[j]
+    return tridiagonal.dot(root, work)
 
 
 @inner_kernel
-def corrected_target(mu: float, dual: float, length: float, q: Floats, curvature: Floats, count: float) -> float:
-    """Mehrotra's rule: the less mean complementarity ``length`` of the predictor leaves, the closer the aim.
-
-    The predictor aims at zero: to first order every product falls in proportion.
-    """
-    second = 0.0
-    for b in range(q.shape[0]):
-        second += curvature[b] / q[b]
-    after = max((1.0 - length) * mu + length * length * (second / count), 0.0)
-    sigma = (after / mu) ** 3 if mu > 0.0 else 0.0
-    if dual > SLACKNESS * mu:
-        sigma = max(sigma, HOLD)
-    return sigma * mu
-
-
-@inner_kernel
-def step_along(longest: float, left: float, q: Floats, dq: Floats) -> float:
-    """The step to take, given the longest that stays inside and the share of complementarity that it aims at.
-
-    No occupancy grows five-fold or falls to a tenth: beyond, log q in the stationarity condition has left its tangent,
-    and the step would not reduce the residual it aims at.
-    """
-    ratio = 0.0
-    for i in range(q.shape[0]):
-        change = dq[i] / q[i]
-        ratio = max(ratio, max(0.25 * change, -change / 0.9))
-    short = min(BOLD, max(BOLDEST, 10.0 * left))
-    length = min(1.0, (1.0 - short) * longest)
-    return min(length, 1.0 / ratio) if ratio > 0.0 else length
+def open_multipliers(product: float, y: Floats, lam: Floats) -> float:
+    """Multipliers with this product; how many there are.  A slack without one is negative, and becomes one."""
+    r, R = y.shape
+    count = 0.0
+    for i in range(r):
+        for j in range(R):
+            if y[i, j] > 0.0:
+                lam[i, j] = product / y[i, j]
+                count += 1.0
+            else:
+                y[i, j] = 1.0
+                lam[i, j] = 0.0
+    return count
 
 
 @inner_kernel
-def invert_slacks(q: Floats, slack: Floats, multiplier: Floats, inverse: Floats, ratio: Floats, ready: Floats) -> None:
-    """For the complementary pairs (rows, N) of the blocks of a layer: 1 / slack, multiplier / slack, q / slack."""
-    n_rows, N = slack.shape
-    for i in range(n_rows):
-        for b in range(N):
-            one = 1.0 / slack[i, b]
-            inverse[i, b] = one
-            ratio[i, b] = multiplier[i, b] * one
-            ready[i, b] = q[b] * one
+def look_at_slacks(y: Floats, lam: Floats, inverse: Floats, products: Floats) -> None:
+    """1 / y, and the sums of lam y."""
+    r, R = y.shape
+    for i in range(r):
+        for j in range(R):
+            inverse[i, j] = 1.0 / y[i, j]
+            products[j] += lam[i, j] * y[i, j]
 
 
 @inner_kernel
-def aim_multipliers(
-    target: float, corrected: bool, multiplier: Floats, inverse: Floats, ready: Floats, second: Floats, term: Floats
-) -> None:
-    """``term = (target q - second) / slack - multiplier``, of all pairs: a multiplier moves by ``term`` less its ratio
-    times the move of its slack.  ``second``, the product of both moves, counts where the direction is ``corrected``."""
-    if corrected:
-        for i in range(term.shape[0]):
-            term[i] = target * ready[i] - second[i] * inverse[i] - multiplier[i]
-    else:
-        for i in range(term.shape[0]):
-            term[i] = target * ready[i] - multiplier[i]
+def add_logarithms(y: Floats, work: Floats, out: Floats) -> None:
+    """``out += sum_i log y_i``, by logarithms of products."""
+    r, R = y.shape
+    fill(work, 1.0)
+    for i in range(r):
+        for j in range(R):
+            work[j] *= y[i, j]
+        if i % FACTORS == FACTORS - 1 or i == r - 1:
+            for j in range(R):
+                out[j] += np.log(work[j])
+                work[j] = 1.0
+
+
+@inner_kernel
+def aim_multipliers(target: float, corrected: bool, second: Floats, inverse: Floats, pull: Floats) -> None:
+    """``pull = (target - dlam dy) / y``, with the product where the direction is ``corrected``."""
+    r, R = pull.shape
+    counts = 1.0 if corrected else 0.0
+    for i in range(r):
+        for j in range(R):
+            pull[i, j] = (target - counts * second[i, j]) * inverse[i, j]
 
 
 @inner_kernel
 def move_multipliers(
-    term: Floats, ratio: Floats, inverse: Floats, multiplier: Floats, slack_move: Floats, move: Floats,
-    second: Floats, curvature: Floats, fastest: Floats,
-) -> float:  # fmt: skip
-    """Moves of the multipliers (rows, N) from those of their slacks, and the products of both, which are added to
-    ``curvature``; the largest relative decrease of a slack, of a multiplier, or that ``fastest`` has for a block.
+    y: Floats, inverse: Floats, pull: Floats, lam: Floats, dy: Floats, dlam: Floats, second: Floats
+) -> float:
+    """Moves of the multipliers from those of their slacks, and the products of both; the longest step.
 
-    The multiplier of a pair that does not count is zero, and so is its move; it limits nothing.
+    A multiplier that does not count is zero, and stays so.
     """
-    n_rows, N = term.shape
-    for i in range(n_rows):
-        for b in range(N):
-            dy = slack_move[i, b]
-            dlam = term[i, b] - ratio[i, b] * dy
-            move[i, b] = dlam
-            second[i, b] = dlam * dy
-            curvature[b] += dlam * dy
-            speed = max(-dy * inverse[i, b], -dlam / max(multiplier[i, b], 1e-300))
-            fastest[b] = max(fastest[b], speed)
+    r, R = y.shape
     largest = 0.0
-    for b in range(N):
-        largest = max(largest, fastest[b])
-    return largest
+    for i in range(r):
+        for j in range(R):
+            counts = 1.0 if lam[i, j] > 0.0 else 0.0
+            change = counts * (pull[i, j] - lam[i, j] - lam[i, j] * inverse[i, j] * dy[i, j])
+            dlam[i, j] = change
+            second[i, j] = change * dy[i, j]
+            largest = max(largest, max(-dy[i, j] * inverse[i, j], -change / max(lam[i, j], 1e-300)))
+    return 1.0 / largest if largest > 0.0 else np.inf
 
 
 @inner_kernel
-def advance(x: Any, d: Any, length: float) -> None:
-    """x += length d, part by part; x and d are iterate and direction of either family."""
-    for part in range(len(x)):
-        target = x[part]
-        change = d[part]
-        for i in range(target.shape[0]):
-            target[i] += length * change[i]
+def sum_of(x: Floats) -> float:
+    """Of all entries."""
+    total = 0.0
+    for i in range(x.shape[0]):
+        total += tridiagonal.sum_of(x[i])
+    return total
+
+
+@inner_kernel
+def add_times(x: Floats, length: float, change: Floats) -> None:
+    """x += length change."""
+    for i in range(x.shape[0]):
+        x[i] += length * change[i]

@@ -18,7 +18,7 @@ from numba.np import arrayobj
 from numpy.typing import NDArray
 
 from advmdp import _interpreted
-from advmdp._arrays import Floats
+from advmdp._arrays import Floats, Integers
 from advmdp._compiled import inner_kernel
 
 Record = TypeVar("Record", bound=tuple[Any, ...])
@@ -30,16 +30,16 @@ LINE = 8
 
 #: What a layer has of a buffer of each kind: an array of these sizes.  Of states, its own and then the next ones.
 EXTENTS = {
-    "block": ("blocks",), "next": ("nexts", "blocks"), "row": ("rows", "blocks"), "free": ("free", "blocks"),
-    "cone": ("cones", "blocks"), "triangle": ("triangles", "blocks"), "slope": ("nexts", "free", "blocks"),
-    "row_slope": ("rows", "free", "blocks"), "state": ("around",), "diag": ("states", "states"),
-    "off": ("states", "nexts"), "stack": ("nexts", "cones", "blocks"), "column": ("cones", "blocks"),
-    "room": ("room",), "work": ("lines", "widest"), "line": ("widest",),
+    "block": ("blocks",), "index": ("blocks",), "next": ("nexts", "blocks"), "set": ("sets",),
+    "entry": ("nexts", "sets"), "row": ("rows", "sets"), "free": ("free", "sets"), "triangle": ("triangles", "sets"),
+    "slope": ("nexts", "free", "sets"), "row_slope": ("rows", "free", "sets"), "state": ("around",),
+    "diag": ("states", "states"), "off": ("states", "nexts"), "stack": ("nexts", "columns", "sets"),
+    "column": ("columns", "sets"), "room": ("room",), "work": ("lines", "widest"),
 }  # fmt: skip
 #: Scratch: buffers that the layers use in turn.
-SCRATCH = ("stack", "column", "room", "work", "line")
-#: n states, m next states, n + m, N = n A blocks, inequalities and free coordinates k per block, k + 1, entries of a
-#: triangle of that size, scratch for one block, rows of ``work``, blocks of the widest layer; then offsets by kind.
+SCRATCH = ("stack", "column", "room", "work")
+#: n states, m next states, n + m, N = n A blocks, R row sets, inequalities and free coordinates k per row set, k + 1,
+#: entries of a triangle of size k, scratch for one set, rows of ``work``, blocks of the widest layer; then offsets.
 LAYER = np.dtype(
     [(name, np.int64) for name in dict.fromkeys(name for names in EXTENTS.values() for name in names)]
     + [(f"{kind}_at", np.int64) for kind in EXTENTS]
@@ -50,10 +50,12 @@ class Per:
     """Types of the buffers in a record."""
 
     Block = Annotated[Floats, "block"]
+    Index = Annotated[Integers, "index"]
     Next = Annotated[Floats, "next"]
+    Set = Annotated[Floats, "set"]
+    Entry = Annotated[Floats, "entry"]
     Row = Annotated[Floats, "row"]
     Free = Annotated[Floats, "free"]
-    Cone = Annotated[Floats, "cone"]
     Triangle = Annotated[Floats, "triangle"]
     Slope = Annotated[Floats, "slope"]
     RowSlope = Annotated[Floats, "row_slope"]
@@ -64,14 +66,16 @@ class Per:
     Column = Annotated[Floats, "column"]
     Room = Annotated[Floats, "room"]
     Work = Annotated[Floats, "work"]
-    Line = Annotated[Floats, "line"]
 
 
-def make_layout(layer_sizes: tuple[int, ...], n_actions: int, rows: Sequence[int], free: Sequence[int]) -> Layout:
-    """For the given layers, with ``rows`` and ``free`` (k) of all layers but the last.
+def make_layout(
+    layer_sizes: tuple[int, ...], n_actions: int, rows: Sequence[int], free: Sequence[int],
+    sets: Sequence[int] | None = None,
+) -> Layout:  # fmt: skip
+    """For the given layers, with ``rows`` and ``free`` (k) of all layers but the last, and row ``sets`` unless every
+    pair has its own.
 
-    The last layer leads to the terminal state, whose price is zero: it has no next states (m = 0), no rows and no free
-    coordinates.
+    The last layer leads to the terminal state, whose price is zero: it has no next states (m = 0) and no row sets.
     """
     layout: Any = np.zeros(len(layer_sizes), LAYER)
     here = layout[:-1]
@@ -79,9 +83,10 @@ def make_layout(layer_sizes: tuple[int, ...], n_actions: int, rows: Sequence[int
     here["nexts"] = [*layer_sizes[1:-1], 0]
     here["around"] = here["states"] + here["nexts"]
     here["blocks"] = here["states"] * n_actions
+    here["sets"] = [*(here["blocks"][:-1] if sets is None else sets), 0]
     here["rows"], here["free"] = [*rows, 0], [*free, 0]
-    here["cones"] = here["free"] + 1
-    here["triangles"] = here["cones"] * (here["free"] + 2) // 2
+    here["columns"] = here["free"] + 1
+    here["triangles"] = here["free"] * here["columns"] // 2
     here["room"] = 3 * here["rows"] + here["free"] * (here["free"] + 3)
     layout["lines"], layout["widest"] = 8, here["blocks"].max()
     for kind, names in EXTENTS.items():
@@ -106,7 +111,11 @@ kinds_of: Callable[[Any], list[str]] = cache(_kinds_of)
 
 def allocate(record: Any, layout: Layout) -> Any:
     """A record of buffers, all zero."""
-    return record(*(_shaped(np.zeros(length_of(layout, kind)), layout, kind) for kind in kinds_of(record)))
+    return record(*(_shaped(np.zeros(length_of(layout, kind), _dtype(kind)), layout, kind) for kind in kinds_of(record)))
+
+
+def _dtype(kind: str) -> Any:
+    return np.int64 if kind == "index" else np.float64
 
 
 def addresses(record: Record) -> Record:
@@ -175,7 +184,8 @@ def _views(layout: Any, records: Any, entire: bool) -> Any:
     def sizes(kind: str) -> tuple[str, ...]:
         return (f"{kind}_at",) if entire and kind != "work" else EXTENTS[kind]
 
-    views = [[types.Array(types.float64, len(sizes(kind)), "C") for kind in each] for each in kinds]
+    numbers = {True: types.int64, False: types.float64}
+    views = [[types.Array(numbers[kind == "index"], len(sizes(kind)), "C") for kind in each] for each in kinds]
     named = [types.BaseTuple.from_types(v, r.instance_class) for v, r in zip(views, records, strict=True)]
     made = types.BaseTuple.from_types(named)
 

@@ -13,7 +13,7 @@ from functools import cached_property, partial, singledispatch
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from advmdp._arrays import Floats
 from advmdp._checks import float_array
@@ -35,6 +35,7 @@ from advmdp.solvers.problem import (
     flat_step,
     flatten,
     kept_bounds,
+    kept_pairs,
     kept_rows,
     publish,
     reproducer,
@@ -59,7 +60,7 @@ from advmdp.solvers.triples import solve_known, solve_triples
 MU = 0.03
 LEAST_COST = 0.02
 # A block whose smallest slack is below this share of an even split is centred before the iteration starts.
-COMFORT = 0.2
+COMFORT = np.inf
 # One that is given the centres of the last step is content with less.
 WARM_COMFORT = 0.1
 # The first mu of a warm start: this multiple of the usual one, times the share of the way to the last step not gone.
@@ -201,13 +202,15 @@ class _Space:
     """Of the interior point over ``box`` or ``ellipsoid`` rows, with so many inequalities and free coordinates."""
 
     def __init__(self, kind: Any, sizes: tuple[int, ...], n_actions: int, rows: list[int], free: list[int]) -> None:
-        self.layout = make_layout(sizes, n_actions, rows, free)
+        self.shape = sizes, n_actions, rows, free
+        self.layout = make_layout(*self.shape)
         self.memory = allocate(interior_point.Memory, self.layout)
         self.own = allocate(kind.Own, self.layout)
-        self.points = allocate(kind.Point, self.layout), allocate(kind.Point, self.layout)
-        #: An iterate, a direction and memory as the iteration takes them.
-        self.places = tuple(map(addresses, (*self.points, self.memory, self.own)))
+        #: As the iteration takes them.
+        self.places = addresses(self.memory), addresses(self.own)
         self.kind = kind
+        self.alone = np.concatenate([np.arange(n) for n in self.layout["blocks"][:-1]])
+        self.memory.place[:] = self.alone
 
     @cached_property
     def rows(self) -> Any:
@@ -227,9 +230,11 @@ def _solve(confidence_set: ConfidenceSet, problem: Problem, warm: Mapping[str, F
 class _Search:
     """The attempts of a step by the interior point, and the best answer of those so far."""
 
-    def __init__(self, space: _Space, rows: Any, problem: Problem, tolerance: float, kept: Callable[[], Warm]) -> None:
+    def __init__(
+        self, space: _Space, layout: Any, rows: Any, problem: Problem, tolerance: float, kept: Callable[[], Warm]
+    ) -> None:
         """``kept``: what the next step may start from, where the answer in the working memory is good."""
-        self.space, self.problem, self.tolerance, self.kept = space, problem, tolerance, kept
+        self.space, self.layout, self.problem, self.tolerance, self.kept = space, layout, problem, tolerance, kept
         self.rows, self.given = addresses(rows), rows
         self.step = addresses(interior_point.Step(problem.log_prior, problem.cost))
         self.mu = MU * max(problem.highest_cost, LEAST_COST)
@@ -238,14 +243,15 @@ class _Search:
 
     def solved(self, attempt: _Attempt) -> bool:
         """Whether this attempt, from where the working memory says, meets the tolerance."""
-        space = self.space
+        space, memory = self.space, self.space.memory
         value, gap, residual, used = interior_point.iterate(
-            space.layout, self.rows, self.step, attempt.mu * self.mu, attempt.mu * MU, self.tolerance,
+            self.layout, self.rows, self.step, attempt.mu * self.mu, attempt.mu * MU, self.tolerance,
             space.kind.CERTIFIABLE * self.tolerance, LARGEST_RESIDUAL, attempt.limit, attempt.careful, *space.places,
         )  # fmt: skip
-        return self.offer((value, gap, residual), used, attempt.status, space.memory)
+        found = memory.kept_log_q, memory.kept_q, memory.kept_kernels
+        return self.offer((value, gap, residual), used, attempt.status, *found)
 
-    def offer(self, found: Certificate, used: int, status: str, memory: Any) -> bool:
+    def offer(self, found: Certificate, used: int, status: str, *tables: Floats) -> bool:
         """Whether an answer that is in this working memory meets the tolerance.
 
         Only then is a warm start kept: after an answer that does not, the next step starts anew.
@@ -255,7 +261,7 @@ class _Search:
         best = self.best
         if best is None or good or size_of(found) < size_of((best.value, best.gap, best.residual)):
             # Another attempt would write over it.
-            log_q, q, kernels = (table if good else table.copy() for table in (memory.log_q, memory.q, memory.kernels))
+            log_q, q, kernels = (table if good else table.copy() for table in tables)
             self.best = Answer(log_q, q, kernels, *found, 0, status, self.kept() if good else {})
         return good
 
@@ -266,7 +272,7 @@ class _Search:
             if self.solved(attempt):
                 return self.answer
         found = resort()
-        self.offer(found.certificate, found.iterations, "smoothed", found)
+        self.offer(found.certificate, found.iterations, "smoothed", found.log_q, found.q, found.kernels)
         return self.answer
 
     @property
@@ -349,7 +355,7 @@ def _solve_polyhedra(
     def kept() -> Warm:
         return _kept("chi", space.own.chi, last) | {"centre": centre.copy()}
 
-    search = _Search(space, rows, problem, tolerance, kept)
+    search = _Search(space, space.layout, rows, problem, tolerance, kept)
     if last is not None:
         share = place(COMFORT if known is None else WARM_COMFORT, last, centre if before is None else before)
         if search.solved(_warm_attempt(share)):
@@ -362,28 +368,54 @@ def _solve_box(confidence_set: BoxSet, problem: Problem, warm: Mapping[str, Floa
     widths = problem.sizes[1:-1]
     space = _space(box, problem, [2 * m for m in widths], [0] * len(widths))
     memory, rows = space.memory, space.rows
-    lower, upper = kept_bounds(problem, confidence_set)
+    bounds = kept_bounds(problem, confidence_set)
+    require_rows(confidence_set, confidence_set.some_empty)
+    layout, memory.place[:] = _shared(space, kept_pairs(problem, confidence_set.loose))
     places = addresses(rows)
-    require_rows(confidence_set, box.prepare(space.layout, lower, upper, places, memory.work[0]) > 0)
+    box.prepare(layout, problem.n_actions, *bounds, places, space.places[0])
     last, before = _given(warm, "kernels", memory.kernels), _given(warm, "before", memory.kernels)
 
     def restart() -> None:
-        memory.kernels[:] = rows.inside
+        memory.P[:] = rows.inside
 
     def last_resort() -> robust.Result:
         nonlocal last
+        memory.place[:] = space.alone
+        box.prepare(space.layout, problem.n_actions, *bounds, places, space.places[0])
         layout = make_layout(problem.sizes, problem.n_actions, [2 * m for m in widths], [m - 1 for m in widths])
         sets, centres = robust.box_sets(layout, rows), np.zeros(length_of(layout, "free"))
         found = robust.smoothed_step(confidence_set, problem, layout, sets, rows.low, centres, tolerance)
-        last, memory.kernels[:] = None, found.kernels
+        last, memory.kept_kernels[:] = None, found.kernels
         return found
 
-    search = _Search(space, rows, problem, tolerance, lambda: _kept("kernels", memory.kernels, last))
+    search = _Search(space, layout, rows, problem, tolerance, lambda: _kept("kernels", memory.kept_kernels, last))
     if last is not None:
-        share = box.move_inside(space.layout, places, last, rows.inside if before is None else before, memory.kernels)
+        share = box.move_inside(layout, places, last, np.empty(0) if before is None else before, space.places[0])
         if search.solved(_warm_attempt(share)):
             return search.answer
     return search.from_anew(restart, last_resort)
+
+
+def _shared(space: _Space, loose: NDArray[np.bool_]) -> tuple[Any, NDArray[np.int64]]:
+    """Where pairs whose boxes hold every distribution share one: the layout, and the row set of each pair.
+
+    ``loose`` is in the order of tables (S_h, A).
+    """
+    sizes, n_actions, rows, free = space.shape
+    if not loose.any():
+        return space.layout, space.alone
+    places, counts, at = [], [], 0
+    for n in sizes[:-1]:
+        shared = loose[at : at + n * n_actions].reshape(n, n_actions).T.ravel()
+        at += n * n_actions
+        first = np.argmax(shared)
+        own = ~shared
+        own[first] = True
+        place = np.cumsum(own) - 1
+        place[shared] = place[first]
+        places.append(place)
+        counts.append(int(place.max()) + 1)
+    return make_layout(sizes, n_actions, rows, free, counts[:-1]), np.concatenate(places)
 
 
 _solve.register(KnownKernels)(solve_known)

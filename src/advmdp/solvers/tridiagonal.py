@@ -30,6 +30,15 @@ def dot(x: Floats, y: Floats) -> float:
 
 
 @sum_kernel
+def sum_of(x: Floats) -> float:
+    """sum_i x_i."""
+    total = 0.0
+    for i in range(x.shape[0]):
+        total += x[i]
+    return total
+
+
+@sum_kernel
 def size_of(x: Floats) -> float:
     """sum_i |x_i|."""
     total = 0.0

@@ -1,0 +1,374 @@
+"""What the interior point asks of ellipsoidal row sets P = P0 + G chi, |chi| <= 1, E0 + E chi >= 0, layer by layer.
+
+With slacks y of the inequalities and w = 1 - |chi|^2, and multipliers lam and omega, a point is stationary where
+G'V - E'lam + 2 omega chi = 0, and on the path where lam y = omega w = tau.  The Hessian of the row problem is
+K = E' diag(lam / y) E + 2 omega I + 4 omega / w chi chi'.  A set without interior keeps its point.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from advmdp._arrays import Floats
+from advmdp._compiled import body_of, inner_kernel
+from advmdp.solvers import interior_point
+from advmdp.solvers.centring import tightest, way_to_sphere
+from advmdp.solvers.certificate import ROW_ROUNDING
+from advmdp.solvers.interior_point import Memory
+from advmdp.solvers.layout import Layout, Per, fill, layer, view1
+
+# The gap is seldom less than nine tenths of the weighted complementarity.
+CERTIFIABLE = 1.25
+# Slacks below this leave a set no interior.
+THINNEST = 1e-14
+
+
+class Rows(NamedTuple):
+    """The presolved sets."""
+
+    P0: Per.Entry
+    G: Per.Slope
+    E0: Per.Row
+    E: Per.RowSlope
+
+
+class Own(NamedTuple):
+    """Points with their cones, how they move, and working memory."""
+
+    chi: Per.Free
+    dchi: Per.Free
+    aim: Per.Free  # dchi at dV = 0
+    free: Per.Set  # 1, or 0 where a set keeps its point
+    w: Per.Set
+    omega: Per.Set
+    dw: Per.Set  # to first order
+    domega: Per.Set
+    pull: Per.Set  # the multiplier that the aim asks for at this w
+    second: Per.Set  # second-order terms of omega w
+    triangle: Per.Triangle  # Cholesky factors of K, diagonals inverted
+    column: Per.Column
+    scratch: Per.Room  # for the centring of one set
+
+
+@body_of(interior_point.begin_layer, Rows)
+def begin_ellipsoids(rows: Rows, layout: Layout, h: int, memory: Memory, own: Own) -> float:
+    """Around the points ``own.chi``, drawn in from the sphere by a billionth."""
+    rows, memory, own = layer(layout, h, (rows, memory, own))
+    r, k, R = rows.E.shape
+    lowest, size = memory.work[0], memory.work[1]
+    tightest(rows.E0, rows.E, own.chi, lowest, size, memory.work[2])
+    count = 0.0
+    for j in range(R):
+        shrink = min(1.0, (1.0 - 1e-9) / np.sqrt(size[j])) if size[j] > 0.0 else 1.0
+        own.w[j] = 1.0 - size[j] * shrink * shrink
+        own.free[j] = 1.0 if lowest[j] > THINNEST and k > 0 else 0.0
+        own.dw[j] = shrink
+        count += own.free[j]
+    for i in range(k):
+        for j in range(R):
+            own.chi[i, j] *= own.dw[j]
+    add_products(rows.E, own.chi, memory.y)
+    for i in range(r):
+        for j in range(R):
+            memory.y[i, j] += rows.E0[i, j]
+            memory.y[i, j] = memory.y[i, j] if own.free[j] > 0.0 else -1.0
+    points(rows, own.chi, memory.P)
+    return count
+
+
+@body_of(interior_point.reach_layer, Rows)
+def reach_ellipsoids(rows: Rows, layout: Layout, h: int, memory: Memory, own: Own) -> float:
+    """At most |P0| + |G|."""
+    rows, memory = layer(layout, h, (rows, memory))
+    m, k, R = rows.G.shape
+    square = memory.work[0]
+    for t in range(m):
+        fill(square, 0.0)
+        for i in range(k):
+            for j in range(R):
+                square[j] += rows.G[t, i, j] * rows.G[t, i, j]
+        for j in range(R):
+            memory.entries[t, j] = abs(rows.P0[t, j]) + np.sqrt(square[j])
+    return 1e-14
+
+
+@body_of(interior_point.open_layer, Rows)
+def open_ellipsoids(rows: Rows, layout: Layout, h: int, tau: float, memory: Memory, own: Own) -> None:
+    """omega = tau / w."""
+    (own,) = layer(layout, h, (own,))
+    for j in range(own.w.shape[0]):
+        own.omega[j] = own.free[j] * tau / own.w[j]
+
+
+@body_of(interior_point.look_layer, Rows)
+def look_at_ellipsoids(rows: Rows, layout: Layout, h: int, memory: Memory, own: Own) -> None:
+    """P = P0 + G chi."""
+    rows, memory, own = layer(layout, h, (rows, memory, own))
+    points(rows, own.chi, memory.P)
+    for j in range(own.w.shape[0]):
+        memory.barrier[j] = own.free[j] * np.log(own.w[j])
+        memory.work[0, j] += own.omega[j] * own.w[j]
+
+
+@body_of(interior_point.bend_layer, Rows)
+def bend_ellipsoids(rows: Rows, layout: Layout, h: int, memory: Memory, own: Own) -> None:
+    """Columns of G L^-T, K = L L'."""
+    rows, memory, own = layer(layout, h, (rows, memory, own))
+    m, k, R = rows.G.shape
+    n = layout[h].states
+    factor_blocks(rows.E, memory.lam, memory.inverse, own, memory.work)
+    for t in range(m):
+        ahead = memory.scale[n + t]
+        column = memory.stacked[t, :k]
+        for i in range(k):
+            for j in range(R):
+                column[i, j] = rows.G[t, i, j] * (memory.root[j] * ahead)
+        forward_substitute(own.triangle, column)
+
+
+@body_of(interior_point.aim_layer, Rows)
+def aim_ellipsoids(
+    rows: Rows, layout: Layout, h: int, target: float, corrected: bool, memory: Memory, own: Own
+) -> None:
+    """``aim = -K^-1 g`` with g = G'V - E'pull + 2 pull chi, and to second order 2 domega dchi."""
+    rows, memory, own = layer(layout, h, (rows, memory, own))
+    m, k, R = rows.G.shape
+    counts = 1.0 if corrected else 0.0
+    for j in range(R):
+        own.pull[j] = own.free[j] * (target - counts * own.second[j]) / own.w[j]
+    for i in range(k):
+        for j in range(R):
+            change = counts * own.domega[j] * own.dchi[i, j]
+            own.aim[i, j] = -2.0 * (own.pull[j] * own.chi[i, j] + change)
+    add_sums(rows.E, memory.pull, own.aim)
+    add_price_sums(rows.G, view1(memory.V, layout[h].states, m), own.aim)
+    forward_substitute(own.triangle, own.aim)
+    fill(memory.shift, 0.0)
+    for i in range(k):
+        for j in range(R):
+            memory.shift[j] -= own.aim[i, j] * own.aim[i, j]
+    backward_substitute(own.triangle, own.aim)
+    add_products(rows.G, own.aim, memory.entries)
+
+
+@body_of(interior_point.move_layer, Rows)
+def move_ellipsoids(
+    rows: Rows, layout: Layout, h: int, target: float, corrected: bool, memory: Memory, own: Own
+) -> float:
+    """``dchi = aim - K^-1 G'dV``."""
+    rows, memory, own = layer(layout, h, (rows, memory, own))
+    m, k, R = rows.G.shape
+    fill_table(own.dchi, 0.0)
+    add_price_sums(rows.G, view1(memory.dV, layout[h].states, m), own.dchi)
+    forward_substitute(own.triangle, own.dchi)
+    backward_substitute(own.triangle, own.dchi)
+    along, square = memory.work[0], memory.work[1]
+    fill(along, 0.0)
+    fill(square, 0.0)
+    for i in range(k):
+        for j in range(R):
+            own.dchi[i, j] += own.aim[i, j]
+            along[j] += own.chi[i, j] * own.dchi[i, j]
+            square[j] += own.dchi[i, j] * own.dchi[i, j]
+    add_products(rows.E, own.dchi, memory.dy)
+    longest = np.inf
+    for j in range(R):
+        own.dw[j] = -2.0 * along[j]
+        own.domega[j] = own.pull[j] - own.omega[j] - own.omega[j] / own.w[j] * own.dw[j]
+        own.second[j] = own.domega[j] * own.dw[j] - own.omega[j] * square[j]
+        if own.domega[j] < 0.0:
+            longest = min(longest, -own.omega[j] / own.domega[j])
+        if square[j] > 0.0:
+            longest = min(longest, way_to_sphere(along[j], square[j], own.w[j]))
+        along[j] = own.second[j]
+    return longest
+
+
+@body_of(interior_point.advance_layer, Rows)
+def advance_ellipsoids(rows: Rows, layout: Layout, h: int, length: float, memory: Memory, own: Own) -> None:
+    """w is carried along: near the sphere 1 - |chi|^2 would leave nothing of it."""
+    (own,) = layer(layout, h, (own,))
+    k, R = own.chi.shape
+    for j in range(R):
+        own.w[j] += length * own.dw[j]
+        own.omega[j] += length * own.domega[j]
+    for i in range(k):
+        for j in range(R):
+            move = length * own.dchi[i, j]
+            own.w[j] -= move * move
+            own.chi[i, j] += move
+
+
+@body_of(interior_point.answer_layer, Rows)
+def answer_ellipsoids(rows: Rows, layout: Layout, h: int, memory: Memory, own: Own) -> bool:
+    """Row bounds P0.V - E0.lam - |G'V - E'lam|."""
+    rows, memory, own = layer(layout, h, (rows, memory, own))
+    m, k, R = rows.G.shape
+    points(rows, own.chi, memory.entries)
+    lowest, size = memory.work[0], memory.work[1]
+    tightest(rows.E0, rows.E, own.chi, lowest, size, memory.work[2])
+    inside = True
+    for j in range(R):
+        # So written, a point that is no number is outside.
+        if not (size[j] - 1.0 <= ROW_ROUNDING and lowest[j] >= -ROW_ROUNDING):
+            inside = False
+    slope = own.column[:k]
+    fill_table(slope, 0.0)
+    add_sums(rows.E, memory.lam, slope)
+    add_price_sums(rows.G, view1(memory.V, layout[h].states, m), slope)
+    fill(size, 0.0)
+    for i in range(k):
+        for j in range(R):
+            size[j] += slope[i, j] * slope[i, j]
+    interior_point.mean_of_entries(rows.P0, view1(memory.V, layout[h].states, m), memory.ahead)
+    for i in range(rows.E0.shape[0]):
+        for j in range(R):
+            memory.ahead[j] -= rows.E0[i, j] * memory.lam[i, j]
+    for j in range(R):
+        memory.ahead[j] -= np.sqrt(size[j])
+    return inside
+
+
+# --------------------------------------------------------------------------------------------------------
+# Linear algebra of all sets of a layer
+
+
+@inner_kernel
+def fill_table(table: Floats, value: float) -> None:
+    """Set every entry."""
+    for i in range(table.shape[0]):
+        fill(table[i], value)
+
+
+@inner_kernel
+def points(rows: Any, chi: Floats, P: Floats) -> None:
+    """P = P0 + G chi, entries below zero (by rounding) set to zero."""
+    add_products(rows.G, chi, P)
+    for t in range(P.shape[0]):
+        for j in range(P.shape[1]):
+            P[t, j] = max(P[t, j] + rows.P0[t, j], 0.0)
+
+
+@inner_kernel
+def add_products(slopes: Floats, x: Floats, out: Floats) -> None:
+    """``out_i = slopes_i . x``, coordinates two by two, which halves the traffic."""
+    r, k, R = slopes.shape
+    odd = k % 2
+    for i in range(r):
+        target = out[i]
+        for j in range(R):
+            target[j] = slopes[i, 0, j] * x[0, j] if odd else 0.0
+        for o in range(odd, k, 2):
+            slope, other = slopes[i, o], slopes[i, o + 1]
+            for j in range(R):
+                target[j] += slope[j] * x[o, j] + other[j] * x[o + 1, j]
+
+
+@inner_kernel
+def add_sums(slopes: Floats, values: Floats, out: Floats) -> None:
+    """``out += slopes' values``, rows two by two."""
+    r, k, R = slopes.shape
+    for i in range(0, r, 2):
+        # An odd row at the end counts once.
+        other = min(i + 1, r - 1)
+        counts = 1.0 if other > i else 0.0
+        for o in range(k):
+            slope, under, target = slopes[i, o], slopes[other, o], out[o]
+            for j in range(R):
+                target[j] += slope[j] * values[i, j] + counts * (under[j] * values[other, j])
+
+
+@inner_kernel
+def add_price_sums(G: Floats, prices: Floats, out: Floats) -> None:
+    """``out -= G'V``, the same for one vector of prices shared by all sets."""
+    m, k, R = G.shape
+    for t in range(0, m, 2):
+        other = min(t + 1, m - 1)
+        value = -prices[t]
+        below = -prices[other] if other > t else 0.0
+        for o in range(k):
+            slope, under, target = G[t, o], G[other, o], out[o]
+            for j in range(R):
+                target[j] += slope[j] * value + under[j] * below
+
+
+@inner_kernel
+def factor_blocks(E: Floats, lam: Floats, inverse: Floats, own: Own, work: Floats) -> None:
+    """Cholesky factors of K; ``triangle[i (i + 1) / 2 + o]`` holds entry (i, o) of all sets, diagonals are inverted.
+    The inverse of a set that keeps its point is zero."""
+    r, k, R = E.shape
+    triangle, chi = own.triangle, own.chi
+    curve = work[0]
+    for j in range(R):
+        curve[j] = 4.0 * own.omega[j] / own.w[j]
+    for i in range(k):
+        for o in range(i + 1):
+            entry = triangle[i * (i + 1) // 2 + o]
+            for j in range(R):
+                entry[j] = curve[j] * chi[i, j] * chi[o, j]
+        for j in range(R):
+            entry[j] += 2.0 * own.omega[j]
+    scaled, lower = work[1], work[2]
+    for t in range(0, r, 2):
+        other = min(t + 1, r - 1)
+        counts = 1.0 if other > t else 0.0
+        for i in range(k):
+            left, under = E[t, i], E[other, i]
+            for j in range(R):
+                scaled[j] = lam[t, j] * inverse[t, j] * left[j]
+                lower[j] = counts * lam[other, j] * inverse[other, j] * under[j]
+            for o in range(i + 1):
+                add_two(triangle[i * (i + 1) // 2 + o], scaled, E[t, o], lower, E[other, o])
+    for o in range(k):
+        for i in range(o, k):
+            entry = triangle[i * (i + 1) // 2 + o]
+            for l in range(o):  # noqa: E741
+                left, right = triangle[i * (i + 1) // 2 + l], triangle[o * (o + 1) // 2 + l]
+                for j in range(R):
+                    entry[j] -= left[j] * right[j]
+            if i == o:
+                for j in range(R):
+                    entry[j] = own.free[j] / np.sqrt(entry[j] + (1.0 - own.free[j]))
+            else:
+                scale = triangle[o * (o + 1) // 2 + o]
+                for j in range(R):
+                    entry[j] *= scale[j]
+
+
+@inner_kernel
+def add_two(out: Floats, x: Floats, y: Floats, u: Floats, v: Floats) -> None:
+    """``out += x y + u v``, entry by entry."""
+    for j in range(out.shape[0]):
+        out[j] += x[j] * y[j] + u[j] * v[j]
+
+
+@inner_kernel
+def forward_substitute(triangle: Floats, x: Floats) -> None:
+    """x := L^-1 x for all sets, x (k, R)."""
+    k, R = x.shape
+    for i in range(k):
+        target = x[i]
+        for o in range(i):
+            entry, other = triangle[i * (i + 1) // 2 + o], x[o]
+            for j in range(R):
+                target[j] -= entry[j] * other[j]
+        scale = triangle[i * (i + 1) // 2 + i]
+        for j in range(R):
+            target[j] *= scale[j]
+
+
+@inner_kernel
+def backward_substitute(triangle: Floats, x: Floats) -> None:
+    """x := L^-T x for all sets."""
+    k, R = x.shape
+    for i in range(k - 1, -1, -1):
+        target = x[i]
+        for o in range(i + 1, k):
+            entry, other = triangle[o * (o + 1) // 2 + i], x[o]
+            for j in range(R):
+                target[j] -= entry[j] * other[j]
+        scale = triangle[i * (i + 1) // 2 + i]
+        for j in range(R):
+            target[j] *= scale[j]
