@@ -79,7 +79,7 @@ def look_at_boxes(rows: Rows, layout: Layout, h: int, memory: Memory, own: Own) 
 
 
 @body_of(interior_point.bend_layer, Rows)
-def bend_boxes(rows: Rows, layout: Layout, h: int, memory: Memory, own: Own) -> None:
+def bend_boxes(rows: Rows, layout: Layout, h: int, careful: bool, memory: Memory, own: Own) -> None:
     """``sum Q (diag(d) - d d' / sum d)``, a graph Laplacian: its diagonal, d_t (sum of the others) / sum d, must not
     come out of a difference."""
     there = view2(memory.diag, layout[h + 1].diag_at, layout[h].nexts, layout[h].nexts)

@@ -69,6 +69,9 @@ def begin_ellipsoids(rows: Rows, layout: Layout, h: int, memory: Memory, own: Ow
     for i in range(k):
         for j in range(R):
             own.chi[i, j] *= own.dw[j]
+    fill(own.second, 0.0)
+    fill(own.domega, 0.0)
+    fill_table(own.dchi, 0.0)
     add_products(rows.E, own.chi, memory.y)
     for i in range(r):
         for j in range(R):
@@ -113,12 +116,15 @@ def look_at_ellipsoids(rows: Rows, layout: Layout, h: int, memory: Memory, own: 
 
 
 @body_of(interior_point.bend_layer, Rows)
-def bend_ellipsoids(rows: Rows, layout: Layout, h: int, memory: Memory, own: Own) -> None:
+def bend_ellipsoids(rows: Rows, layout: Layout, h: int, careful: bool, memory: Memory, own: Own) -> None:
     """Columns of G L^-T, K = L L'."""
     rows, memory, own = layer(layout, h, (rows, memory, own))
     m, k, R = rows.G.shape
     n = layout[h].states
-    factor_blocks(rows.E, memory.lam, memory.inverse, own, memory.work)
+    if careful:
+        factor_by_rotations(rows.E, memory.lam, memory.inverse, own, memory.work)
+    else:
+        factor_blocks(rows.E, memory.lam, memory.inverse, own, memory.work)
     for t in range(m):
         ahead = memory.scale[n + t]
         column = memory.stacked[t, :k]
@@ -335,6 +341,44 @@ def factor_blocks(E: Floats, lam: Floats, inverse: Floats, own: Own, work: Float
                 scale = triangle[o * (o + 1) // 2 + o]
                 for j in range(R):
                     entry[j] *= scale[j]
+
+
+@inner_kernel
+def factor_by_rotations(E: Floats, lam: Floats, inverse: Floats, own: Own, work: Floats) -> None:
+    """The same without forming K: its roots are rotated in one by one, so that small parts of it survive beside large
+    ones; its eigenvalues may spread over twenty decades and more."""
+    r, k, R = E.shape
+    triangle, row = own.triangle, own.column
+    for i in range(triangle.shape[0]):
+        fill(triangle[i], 0.0)
+    for i in range(k):
+        for j in range(R):
+            triangle[i * (i + 1) // 2 + i, j] = np.sqrt(2.0 * own.omega[j])
+    for t in range(r + 1):
+        for i in range(k):
+            for j in range(R):
+                if t < r:
+                    row[i, j] = np.sqrt(lam[t, j] * inverse[t, j]) * E[t, i, j]
+                else:
+                    row[i, j] = 2.0 * np.sqrt(own.omega[j] / own.w[j]) * own.chi[i, j]
+        for o in range(k):
+            corner = triangle[o * (o + 1) // 2 + o]
+            cosine, sine = work[0], work[1]
+            for j in range(R):
+                length = np.sqrt(corner[j] * corner[j] + row[o, j] * row[o, j])
+                cosine[j] = corner[j] / max(length, 1e-300)
+                sine[j] = row[o, j] / max(length, 1e-300)
+                corner[j] = length
+            for i in range(o + 1, k):
+                under = triangle[i * (i + 1) // 2 + o]
+                for j in range(R):
+                    kept = under[j]
+                    under[j] = cosine[j] * kept + sine[j] * row[i, j]
+                    row[i, j] = cosine[j] * row[i, j] - sine[j] * kept
+    for o in range(k):
+        corner = triangle[o * (o + 1) // 2 + o]
+        for j in range(R):
+            corner[j] = own.free[j] / max(corner[j], 1e-300)
 
 
 @inner_kernel

@@ -34,12 +34,13 @@ BOLD = 0.01
 BOLDEST = 1e-4
 # No exponent V(s) - P.V moves by more than this in one step: beyond, the exponential has left its tangent.
 LARGEST_MOVE = 4.0
-# A careful iteration aims at this share of complementarity, without predictor and corrector.
-CAREFUL = 0.3
-# So does every other one, at least, while flow is off by more than this share of the mass of a state.
+# While flow is off by more than this share of the mass of a state, complementarity falls to this share, and not lower.
 UNSETTLED = 1e-3
+UNHURRIED = 0.3
 # Complementarity need not become less than this share of the tolerance; rounding would spoil the rows.
 ENOUGH = 0.05
+CERTAIN = 0.01
+SHORT = 0.2
 # Masses below this are handled by their logarithms, down to the rarest.
 LEAST_MASS = 1e-200
 RAREST = -1300.0
@@ -127,7 +128,7 @@ def look_layer(rows: Any, layout: Layout, h: int, memory: Any, own: Any) -> None
 
 
 @chosen_kernel
-def bend_layer(rows: Any, layout: Layout, h: int, memory: Any, own: Any) -> None:
+def bend_layer(rows: Any, layout: Layout, h: int, careful: bool, memory: Any, own: Any) -> None:
     """Factor K: ``stacked`` (m, k, R) such that ``stacked stacked'`` is G K^-1 G', scaled by ``root`` and the scales of
     the next states, but for what is added to their diagonal block here."""
     raise NotImplementedError
@@ -179,6 +180,8 @@ def iterate(
     tau, count = start(layout, rows, step, tau, per_spread, careful, memory, own)
     best = np.nan, np.inf, np.inf
     stuck = False
+    length = 1.0
+    share = UNHURRIED
     for iteration in range(limit + 1):
         mu, weighted, flow = look(layout, rows, step, tau, iteration == 0, memory, own)
         mu /= count
@@ -193,21 +196,22 @@ def iterate(
                 copy_into(every.kept_kernels, every.kernels)
             if good or last:
                 break
-        assemble(layout, rows, memory, own)
-        target = CAREFUL * mu
-        corrected = not careful
-        for aim in range(2):
-            if aim == 0 and careful:
-                continue
-            longest, second, largest = direction(
-                layout, rows, tau, target if aim == 1 else 0.0, aim == 1 and corrected, memory, own
-            )
-            if aim == 0:
-                # Mehrotra's rule: the less complementarity the predictor leaves, the closer the aim.
-                length = min(1.0, longest)
-                after = max((1.0 - length) * mu + length * length * (second / count), 0.0)
-                target = (after / mu) ** 3 * mu if mu > 0.0 else 0.0
-                target = max(target, CAREFUL * mu if flow > UNSETTLED else ENOUGH * tolerance / weighted * mu)
+        assemble(layout, rows, careful, memory, own)
+        target = share * mu
+        if not careful:
+            # Mehrotra's rule: the less complementarity the predictor leaves, the closer the aim.
+            longest, second, largest = direction(layout, rows, tau, 0.0, False, memory, own)
+            length = min(1.0, longest)
+            after = max((1.0 - length) * mu + length * length * (second / count), 0.0)
+            target = max((after / mu) ** 3 * mu if mu > 0.0 else 0.0, target if flow > UNSETTLED else 0.0)
+        elif length < SHORT:
+            target = mu
+            share = min(np.sqrt(share), 0.9)
+        elif length > 0.5:
+            share = max(share * share, UNHURRIED)
+        enough = min(ENOUGH * tolerance / weighted * mu, CERTAIN * largest_residual)
+        target = min(max(target, enough), mu)
+        longest, second, largest = direction(layout, rows, tau, target, not careful, memory, own)
         stuck = not largest < np.inf
         if not stuck:
             short = min(BOLD, max(BOLDEST, 10.0 * target / mu))
@@ -224,6 +228,7 @@ def start(
 ) -> tuple[float, float]:
     """Prices to start from, and multipliers with products tau, which is returned; the number of these products."""
     given, every = whole(layout, (step, memory))
+    fill(every.second, 0.0)
     count = 0.0
     for h in range(layout.shape[0] - 2):
         count += begin_layer(rows, layout, h, memory, own)
@@ -337,7 +342,7 @@ def weigh(
 
 
 @inner_kernel
-def assemble(layout: Layout, rows: Any, memory: Memory, own: Any) -> None:
+def assemble(layout: Layout, rows: Any, careful: bool, memory: Memory, own: Any) -> None:
     """Form and factor the system in the prices, scaled."""
     (every,) = whole(layout, (memory,))
     fill(every.diag, 0.0)
@@ -370,7 +375,7 @@ def assemble(layout: Layout, rows: Any, memory: Memory, own: Any) -> None:
                 for start_at in range(0, N, n):
                     for s in range(n):
                         here.off[s, t] -= column[here.place[start_at + s]] * share[start_at + s]
-        bend_layer(rows, layout, h, memory, own)
+        bend_layer(rows, layout, h, careful, memory, own)
         depth = here.stacked.shape[1] * R
         there = view2(memory.diag, layout[h + 1].diag_at, m, m)
         tridiagonal.add_gram(there, view2(memory.stacked, 0, m, depth), depth, 1.0)
@@ -420,6 +425,8 @@ def direction(
         fill(ahead, 0.0)
         if R > 0:
             mean_of_entries(here.P, view1(here.dV, n, layout[h].nexts), ahead)
+            for j in range(R):
+                ahead[j] -= here.shift[j]
             longest = min(longest, move_layer(rows, layout, h, target, corrected, memory, own))
             for j in range(R):
                 second += every.work[0, j]

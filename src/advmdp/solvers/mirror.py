@@ -77,7 +77,7 @@ class _Attempt(NamedTuple):
 
 
 # After these, the smoothed dual (`robust`), which is slower and solves nearly all that they leave.
-_CHAIN = (_Attempt("cold", False, 40, 1.0), _Attempt("careful", True, 60, 1.0))
+_CHAIN = (_Attempt("cold", False, 40, 1.0), _Attempt("careful", True, 200, 1.0))
 
 
 def _warm_attempt(share: float) -> _Attempt:
