@@ -78,37 +78,47 @@ def look_at_boxes(rows: Rows, layout: Layout, h: int, memory: Memory, own: Own) 
     fill(memory.barrier, 0.0)
 
 
-@body_of(interior_point.bend_layer, Rows)
-def bend_boxes(rows: Rows, layout: Layout, h: int, careful: bool, memory: Memory, own: Own) -> None:
-    """``sum Q (diag(d) - d d' / sum d)``, a graph Laplacian: its diagonal, d_t (sum of the others) / sum d, must not
-    come out of a difference."""
-    there = view2(memory.diag, layout[h + 1].diag_at, layout[h].nexts, layout[h].nexts)
+@body_of(interior_point.factor_layer, Rows)
+def factor_boxes(rows: Rows, layout: Layout, h: int, careful: bool, memory: Memory, own: Own) -> None:
+    """d and 1 / sum d."""
     rows, memory, own = layer(layout, h, (rows, memory, own))
     m, R = rows.low.shape
-    n = layout[h].states
-    total, largest, others, rest = memory.work[0], memory.work[1], memory.work[2], memory.work[3]
-    fill(total, 0.0)
-    fill(largest, 0.0)
-    fill(others, 0.0)
+    fill(own.sum_inverse, 0.0)
     for t in range(m):
         for j in range(R):
             free = rows.free[t, j]
             up = memory.lam[t, j] * memory.inverse[t, j]
             down = memory.lam[m + t, j] * memory.inverse[m + t, j]
-            d = free / (up + down + (1.0 - free))
-            own.spread[t, j] = d
-            total[j] += d
+            own.spread[t, j] = free / (up + down + (1.0 - free))
+            own.sum_inverse[j] += own.spread[t, j]
+    for j in range(R):
+        own.sum_inverse[j] = 1.0 / own.sum_inverse[j] if own.sum_inverse[j] > 0.0 else 0.0
+
+
+@body_of(interior_point.bend_layer, Rows)
+def bend_boxes(rows: Rows, layout: Layout, h: int, memory: Memory, own: Own) -> None:
+    """``sum Q (diag(d) - d d' / sum d)``, a graph Laplacian: its diagonal, d_t (sum of the others) / sum d, must not
+    come out of a difference."""
+    there = view2(memory.diag, layout[h + 1].diag_at, layout[h].nexts, layout[h].nexts)
+    memory, own = layer(layout, h, (memory, own))
+    m, R = own.spread.shape
+    n = layout[h].states
+    root, largest, others, rest = memory.work[0], memory.work[1], memory.work[2], memory.work[3]
+    fill(largest, 0.0)
+    fill(others, 0.0)
+    for t in range(m):
+        for j in range(R):
+            d = own.spread[t, j]
             others[j] += min(d, largest[j])
             largest[j] = max(d, largest[j])
     for j in range(R):
-        own.sum_inverse[j] = 1.0 / total[j] if total[j] > 0.0 else 0.0
-        total[j] = memory.root[j] * np.sqrt(own.sum_inverse[j])
+        root[j] = memory.root[j] * np.sqrt(own.sum_inverse[j])
     for t in range(m):
         ahead = memory.scale[n + t]
         for j in range(R):
             d = own.spread[t, j]
-            own.scaled[t, j] = total[j] * ahead * d
-            rest[j] = total[j] * ahead * (others[j] if d == largest[j] else others[j] + (largest[j] - d))
+            own.scaled[t, j] = root[j] * ahead * d
+            rest[j] = root[j] * ahead * (others[j] if d == largest[j] else others[j] + (largest[j] - d))
         memory.dV[n + t] = tridiagonal.dot(own.scaled[t], rest)
     tridiagonal.add_gram(there, own.scaled, R, -1.0)
     for t in range(m):
@@ -140,7 +150,7 @@ def aim_boxes(rows: Rows, layout: Layout, h: int, target: float, corrected: bool
 
 
 @body_of(interior_point.move_layer, Rows)
-def move_boxes(rows: Rows, layout: Layout, h: int, target: float, corrected: bool, memory: Memory, own: Own) -> float:
+def move_boxes(rows: Rows, layout: Layout, h: int, memory: Memory, own: Own) -> None:
     """``dP = -d (g + dV - mean)``; a box has no cone."""
     rows, memory, own = layer(layout, h, (rows, memory, own))
     m, R = rows.low.shape
@@ -166,15 +176,14 @@ def move_boxes(rows: Rows, layout: Layout, h: int, target: float, corrected: boo
             memory.dy[t, j] = own.dP[t, j]
             memory.dy[m + t, j] = -own.dP[t, j]
     fill(mean, 0.0)
-    return np.inf
+    fill(memory.room, 1e30)
 
 
 @body_of(interior_point.advance_layer, Rows)
-def advance_boxes(rows: Rows, layout: Layout, h: int, length: float, memory: Memory, own: Own) -> None:
+def advance_boxes(rows: Rows, layout: Layout, h: int, memory: Memory, own: Own) -> None:
     """P moves as its slacks do."""
     memory, own = layer(layout, h, (memory, own))
-    for t in range(own.dP.shape[0]):
-        interior_point.add_times(memory.P[t], length, own.dP[t])
+    interior_point.advance_sets(memory.room, memory.P, own.dP)
 
 
 @body_of(interior_point.answer_layer, Rows)

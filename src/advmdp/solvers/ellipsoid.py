@@ -54,21 +54,18 @@ class Own(NamedTuple):
 
 @body_of(interior_point.begin_layer, Rows)
 def begin_ellipsoids(rows: Rows, layout: Layout, h: int, memory: Memory, own: Own) -> float:
-    """Around the points ``own.chi``, drawn in from the sphere by a billionth."""
+    """Around the points ``own.chi``."""
     rows, memory, own = layer(layout, h, (rows, memory, own))
     r, k, R = rows.E.shape
     lowest, size = memory.work[0], memory.work[1]
     tightest(rows.E0, rows.E, own.chi, lowest, size, memory.work[2])
     count = 0.0
     for j in range(R):
-        shrink = min(1.0, (1.0 - 1e-9) / np.sqrt(size[j])) if size[j] > 0.0 else 1.0
-        own.w[j] = 1.0 - size[j] * shrink * shrink
-        own.free[j] = 1.0 if lowest[j] > THINNEST and k > 0 else 0.0
-        own.dw[j] = shrink
+        norm = np.sqrt(size[j])
+        own.w[j] = (1.0 - norm) * (1.0 + norm)
+        own.free[j] = 1.0 if lowest[j] > THINNEST and own.w[j] > THINNEST and k > 0 else 0.0
+        own.w[j] = own.w[j] if own.free[j] > 0.0 else 1.0
         count += own.free[j]
-    for i in range(k):
-        for j in range(R):
-            own.chi[i, j] *= own.dw[j]
     fill(own.second, 0.0)
     fill(own.domega, 0.0)
     fill_table(own.dchi, 0.0)
@@ -115,16 +112,22 @@ def look_at_ellipsoids(rows: Rows, layout: Layout, h: int, memory: Memory, own: 
         memory.work[0, j] += own.omega[j] * own.w[j]
 
 
-@body_of(interior_point.bend_layer, Rows)
-def bend_ellipsoids(rows: Rows, layout: Layout, h: int, careful: bool, memory: Memory, own: Own) -> None:
-    """Columns of G L^-T, K = L L'."""
+@body_of(interior_point.factor_layer, Rows)
+def factor_ellipsoids(rows: Rows, layout: Layout, h: int, careful: bool, memory: Memory, own: Own) -> None:
+    """K = L L'."""
     rows, memory, own = layer(layout, h, (rows, memory, own))
-    m, k, R = rows.G.shape
-    n = layout[h].states
     if careful:
         factor_by_rotations(rows.E, memory.lam, memory.inverse, own, memory.work)
     else:
         factor_blocks(rows.E, memory.lam, memory.inverse, own, memory.work)
+
+
+@body_of(interior_point.bend_layer, Rows)
+def bend_ellipsoids(rows: Rows, layout: Layout, h: int, memory: Memory, own: Own) -> None:
+    """Columns of G L^-T."""
+    rows, memory, own = layer(layout, h, (rows, memory, own))
+    m, k, R = rows.G.shape
+    n = layout[h].states
     for t in range(m):
         ahead = memory.scale[n + t]
         column = memory.stacked[t, :k]
@@ -160,9 +163,7 @@ def aim_ellipsoids(
 
 
 @body_of(interior_point.move_layer, Rows)
-def move_ellipsoids(
-    rows: Rows, layout: Layout, h: int, target: float, corrected: bool, memory: Memory, own: Own
-) -> float:
+def move_ellipsoids(rows: Rows, layout: Layout, h: int, memory: Memory, own: Own) -> None:
     """``dchi = aim - K^-1 G'dV``."""
     rows, memory, own = layer(layout, h, (rows, memory, own))
     m, k, R = rows.G.shape
@@ -179,30 +180,27 @@ def move_ellipsoids(
             along[j] += own.chi[i, j] * own.dchi[i, j]
             square[j] += own.dchi[i, j] * own.dchi[i, j]
     add_products(rows.E, own.dchi, memory.dy)
-    longest = np.inf
     for j in range(R):
         own.dw[j] = -2.0 * along[j]
         own.domega[j] = own.pull[j] - own.omega[j] - own.omega[j] / own.w[j] * own.dw[j]
         own.second[j] = own.domega[j] * own.dw[j] - own.omega[j] * square[j]
-        if own.domega[j] < 0.0:
-            longest = min(longest, -own.omega[j] / own.domega[j])
+        memory.room[j] = -own.omega[j] / own.domega[j] if own.domega[j] < 0.0 else 1e30
         if square[j] > 0.0:
-            longest = min(longest, way_to_sphere(along[j], square[j], own.w[j]))
+            memory.room[j] = min(memory.room[j], way_to_sphere(along[j], square[j], own.w[j]))
         along[j] = own.second[j]
-    return longest
 
 
 @body_of(interior_point.advance_layer, Rows)
-def advance_ellipsoids(rows: Rows, layout: Layout, h: int, length: float, memory: Memory, own: Own) -> None:
+def advance_ellipsoids(rows: Rows, layout: Layout, h: int, memory: Memory, own: Own) -> None:
     """w is carried along: near the sphere 1 - |chi|^2 would leave nothing of it."""
-    (own,) = layer(layout, h, (own,))
+    memory, own = layer(layout, h, (memory, own))
     k, R = own.chi.shape
     for j in range(R):
-        own.w[j] += length * own.dw[j]
-        own.omega[j] += length * own.domega[j]
+        own.w[j] += memory.room[j] * own.dw[j]
+        own.omega[j] += memory.room[j] * own.domega[j]
     for i in range(k):
         for j in range(R):
-            move = length * own.dchi[i, j]
+            move = memory.room[j] * own.dchi[i, j]
             own.w[j] -= move * move
             own.chi[i, j] += move
 

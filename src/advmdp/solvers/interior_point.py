@@ -40,6 +40,8 @@ UNHURRIED = 0.3
 # Complementarity need not become less than this share of the tolerance; rounding would spoil the rows.
 ENOUGH = 0.05
 CERTAIN = 0.01
+# After a step shorter than this a careful iteration aims at the path, and no further along it.
+SHORT = 0.2
 SHORT = 0.2
 # Masses below this are handled by their logarithms, down to the rarest.
 LEAST_MASS = 1e-200
@@ -88,6 +90,7 @@ class Memory(NamedTuple):
     barrier: Per.Set  # B
     level: Per.Set  # of the logarithms at the analytic centre
     shift: Per.Set  # what the aim changes of log q
+    room: Per.Set  # the longest step that stays inside, and then how far a set goes
     y: Per.Row  # slacks, multipliers, and how both move
     lam: Per.Row
     dy: Per.Row
@@ -128,9 +131,15 @@ def look_layer(rows: Any, layout: Layout, h: int, memory: Any, own: Any) -> None
 
 
 @chosen_kernel
-def bend_layer(rows: Any, layout: Layout, h: int, careful: bool, memory: Any, own: Any) -> None:
-    """Factor K: ``stacked`` (m, k, R) such that ``stacked stacked'`` is G K^-1 G', scaled by ``root`` and the scales of
-    the next states, but for what is added to their diagonal block here."""
+def factor_layer(rows: Any, layout: Layout, h: int, careful: bool, memory: Any, own: Any) -> None:
+    """Factor K."""
+    raise NotImplementedError
+
+
+@chosen_kernel
+def bend_layer(rows: Any, layout: Layout, h: int, memory: Any, own: Any) -> None:
+    """``stacked`` (m, k, R) such that ``stacked stacked'`` is G K^-1 G', scaled by ``root`` and the scales of the next
+    states, but for what is added to their diagonal block here."""
     raise NotImplementedError
 
 
@@ -142,15 +151,15 @@ def aim_layer(rows: Any, layout: Layout, h: int, target: float, corrected: bool,
 
 
 @chosen_kernel
-def move_layer(rows: Any, layout: Layout, h: int, target: float, corrected: bool, memory: Any, own: Any) -> float:
-    """Moves of the points and ``dy``, from those of the prices; the longest step that cones allow.  ``work[0]``
-    receives the sum of second-order terms of their products."""
+def move_layer(rows: Any, layout: Layout, h: int, memory: Any, own: Any) -> None:
+    """Moves of the points and ``dy``, from those of the prices, and ``room``, as cones have it.  ``work[0]`` receives
+    the sum of second-order terms of their products."""
     raise NotImplementedError
 
 
 @chosen_kernel
-def advance_layer(rows: Any, layout: Layout, h: int, length: float, memory: Any, own: Any) -> None:
-    """Move the points by ``length`` times their moves."""
+def advance_layer(rows: Any, layout: Layout, h: int, memory: Any, own: Any) -> None:
+    """Move the points of each set by ``room`` times their moves."""
     raise NotImplementedError
 
 
@@ -181,7 +190,6 @@ def iterate(
     best = np.nan, np.inf, np.inf
     stuck = False
     length = 1.0
-    share = UNHURRIED
     for iteration in range(limit + 1):
         mu, weighted, flow = look(layout, rows, step, tau, iteration == 0, memory, own)
         mu /= count
@@ -189,15 +197,11 @@ def iterate(
         if last or (weighted < promising and flow < 1e-6):
             found = certify(layout, rows, step, memory, own)
             good = abs(found[1]) <= tolerance and found[2] <= largest_residual
-            if good or (found[2] < np.inf and abs(found[1]) + found[2] < abs(best[1]) + best[2]):
-                best = found
-                copy_into(every.kept_log_q, every.found_log_q)
-                copy_into(every.kept_q, every.found_q)
-                copy_into(every.kept_kernels, every.kernels)
+            best = better(found, best, good, every)
             if good or last:
                 break
         assemble(layout, rows, careful, memory, own)
-        target = share * mu
+        target = UNHURRIED * mu
         if not careful:
             # Mehrotra's rule: the less complementarity the predictor leaves, the closer the aim.
             longest, second, largest = direction(layout, rows, tau, 0.0, False, memory, own)
@@ -206,11 +210,7 @@ def iterate(
             target = max((after / mu) ** 3 * mu if mu > 0.0 else 0.0, target if flow > UNSETTLED else 0.0)
         elif length < SHORT:
             target = mu
-            share = min(np.sqrt(share), 0.9)
-        elif length > 0.5:
-            share = max(share * share, UNHURRIED)
-        enough = min(ENOUGH * tolerance / weighted * mu, CERTAIN * largest_residual)
-        target = min(max(target, enough), mu)
+        target = min(max(target, enough(mu, weighted, tolerance, largest_residual)), mu)
         longest, second, largest = direction(layout, rows, tau, target, not careful, memory, own)
         stuck = not largest < np.inf
         if not stuck:
@@ -220,6 +220,25 @@ def iterate(
             advance(layout, rows, length, memory, own)
             tau += length * (target - tau)
     return best[0], best[1], best[2], iteration
+
+
+@inner_kernel
+def enough(mu: float, weighted: float, tolerance: float, largest_residual: float) -> float:
+    """Complementarity that need not become less, where ``mu`` has this weight."""
+    return min(ENOUGH * tolerance / weighted * mu, CERTAIN * largest_residual)
+
+
+@inner_kernel
+def better(
+    found: tuple[float, float, float], best: tuple[float, float, float], good: bool, every: Any
+) -> tuple[float, float, float]:
+    """The better of two certificates, whose answer is kept."""
+    if not (good or (found[2] < np.inf and abs(found[1]) + found[2] < abs(best[1]) + best[2])):
+        return best
+    copy_into(every.kept_log_q, every.found_log_q)
+    copy_into(every.kept_q, every.found_q)
+    copy_into(every.kept_kernels, every.kernels)
+    return found
 
 
 @inner_kernel
@@ -375,7 +394,8 @@ def assemble(layout: Layout, rows: Any, careful: bool, memory: Memory, own: Any)
                 for start_at in range(0, N, n):
                     for s in range(n):
                         here.off[s, t] -= column[here.place[start_at + s]] * share[start_at + s]
-        bend_layer(rows, layout, h, careful, memory, own)
+        factor_layer(rows, layout, h, careful, memory, own)
+        bend_layer(rows, layout, h, memory, own)
         depth = here.stacked.shape[1] * R
         there = view2(memory.diag, layout[h + 1].diag_at, m, m)
         tridiagonal.add_gram(there, view2(memory.stacked, 0, m, depth), depth, 1.0)
@@ -427,13 +447,13 @@ def direction(
             mean_of_entries(here.P, view1(here.dV, n, layout[h].nexts), ahead)
             for j in range(R):
                 ahead[j] -= here.shift[j]
-            longest = min(longest, move_layer(rows, layout, h, target, corrected, memory, own))
+            move_layer(rows, layout, h, memory, own)
+            move_multipliers(
+                here.y, here.inverse, here.pull, here.lam, here.dy, here.dlam, here.second, here.room, every.work[0]
+            )
             for j in range(R):
                 second += every.work[0, j]
-            longest = min(
-                longest, move_multipliers(here.y, here.inverse, here.pull, here.lam, here.dy, here.dlam, here.second)
-            )
-            second += sum_of(here.second)
+                longest = min(longest, here.room[j])
         for start_at in range(0, N, n):
             for s in range(n):
                 j = here.place[start_at + s] if R > 0 else 0
@@ -446,11 +466,14 @@ def direction(
 def advance(layout: Layout, rows: Any, length: float, memory: Memory, own: Any) -> None:
     """Move everything by ``length`` times its direction."""
     (every,) = whole(layout, (memory,))
+    for i in range(every.V.shape[0]):
+        every.V[i] += length * every.dV[i]
     for h in range(layout.shape[0] - 2):
-        advance_layer(rows, layout, h, length, memory, own)
-    add_times(every.V, length, every.dV)
-    add_times(every.y, length, every.dy)
-    add_times(every.lam, length, every.dlam)
+        (here,) = layer(layout, h, (memory,))
+        fill(here.room, length)
+        advance_sets(here.room, here.y, here.dy)
+        advance_sets(here.room, here.lam, here.dlam)
+        advance_layer(rows, layout, h, memory, own)
 
 
 @inner_kernel
@@ -460,7 +483,6 @@ def certify(layout: Layout, rows: Any, step: Step, memory: Memory, own: Any) -> 
     The policy and the kernels of the iterate are rolled forward and compared with the iterate's prices.  The residual
     is infinite where kernels are not in their sets.
     """
-    given, every = whole(layout, (step, memory))
     inside = True
     for h in range(layout.shape[0] - 2):
         good = answer_layer(rows, layout, h, memory, own)
@@ -469,12 +491,28 @@ def certify(layout: Layout, rows: Any, step: Step, memory: Memory, own: Any) -> 
         hand_out(here.place, here.entries, here.kernels)
         for b in range(here.bound.shape[0]):
             here.bound[b] = here.ahead[here.place[b]]
+    value, gap, residual = certify_bounded(layout, step, False, memory)
+    return value, gap, residual if inside else np.inf
+
+
+@inner_kernel
+def certify_bounded(layout: Layout, step: Step, exact: bool, memory: Memory) -> tuple[float, float, float]:
+    """With the bounds and kernels that are there."""
+    given, every = whole(layout, (step, memory))
     copy_into(every.found_log_q, every.log_q)
-    value, gap, residual = certify_rolled(
-        layout, given.log_prior, given.cost, every.V, every.bound, False, every.kernels, every.entry_rounding,
+    found = certify_rolled(
+        layout, given.log_prior, given.cost, every.V, every.bound, exact, every.kernels, every.entry_rounding,
         every.work, every.found_log_q, every.found_q, every.mass, every.blur,
     )  # fmt: skip
-    return value, gap, residual if inside else np.inf
+    return found[0], found[1], found[2]
+
+
+@kernel
+def certify_exactly(layout: Layout, step: Step, memory: Memory) -> tuple[float, float, float]:
+    """With the minima of P.V in ``bound``: where multipliers are large, what they say of them drowns in rounding."""
+    (every,) = whole(layout, (memory,))
+    found = certify_bounded(layout, step, True, memory)
+    return better(found, (np.nan, np.inf, np.inf), True, every)
 
 
 # --------------------------------------------------------------------------------------------------------
@@ -563,35 +601,32 @@ def aim_multipliers(target: float, corrected: bool, second: Floats, inverse: Flo
 
 @inner_kernel
 def move_multipliers(
-    y: Floats, inverse: Floats, pull: Floats, lam: Floats, dy: Floats, dlam: Floats, second: Floats
-) -> float:
-    """Moves of the multipliers from those of their slacks, and the products of both; the longest step.
+    y: Floats, inverse: Floats, pull: Floats, lam: Floats, dy: Floats, dlam: Floats, second: Floats, room: Floats,
+    products: Floats,
+) -> None:  # fmt: skip
+    """Moves of the multipliers from those of their slacks, and the products of both, whose sums are added to
+    ``products``; ``room`` shrinks to the longest step that keeps all of them positive.
 
     A multiplier that does not count is zero, and stays so.
     """
     r, R = y.shape
-    largest = 0.0
+    for j in range(R):
+        room[j] = 1.0 / room[j]
     for i in range(r):
         for j in range(R):
             counts = 1.0 if lam[i, j] > 0.0 else 0.0
             change = counts * (pull[i, j] - lam[i, j] - lam[i, j] * inverse[i, j] * dy[i, j])
             dlam[i, j] = change
             second[i, j] = change * dy[i, j]
-            largest = max(largest, max(-dy[i, j] * inverse[i, j], -change / max(lam[i, j], 1e-300)))
-    return 1.0 / largest if largest > 0.0 else np.inf
+            products[j] += second[i, j]
+            room[j] = max(room[j], max(-dy[i, j] * inverse[i, j], -change / max(lam[i, j], 1e-300)))
+    for j in range(R):
+        room[j] = 1.0 / max(room[j], 1e-30)
 
 
 @inner_kernel
-def sum_of(x: Floats) -> float:
-    """Of all entries."""
-    total = 0.0
+def advance_sets(room: Floats, x: Floats, change: Floats) -> None:
+    """``x += room change``, tables with a column for each set."""
     for i in range(x.shape[0]):
-        total += tridiagonal.sum_of(x[i])
-    return total
-
-
-@inner_kernel
-def add_times(x: Floats, length: float, change: Floats) -> None:
-    """x += length change."""
-    for i in range(x.shape[0]):
-        x[i] += length * change[i]
+        for j in range(room.shape[0]):
+            x[i, j] += room[j] * change[i, j]

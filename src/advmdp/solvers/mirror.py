@@ -21,11 +21,12 @@ from advmdp.confidence import BoxSet, ConfidenceSet, EllipsoidSet, KnownKernels,
 from advmdp.errors import InvalidSpecError
 from advmdp.layered import checked_available, masked_layers, with_copied_rows
 from advmdp.rows.ellipsoid import EMPTY_MARGIN
-from advmdp.solvers import box, ellipsoid, interior_point, robust
+from advmdp.rows.layer import layer_extremes
+from advmdp.solvers import box, ellipsoid, interior_point
 from advmdp.solvers.balls import Balls
 from advmdp.solvers.centring import Points, place_points
 from advmdp.solvers.conditional import conditional_step
-from advmdp.solvers.layout import addresses, allocate, length_of, make_layout
+from advmdp.solvers.layout import addresses, allocate, make_layout
 from advmdp.solvers.masks import StandIns, stand_ins
 from advmdp.solvers.problem import (
     Answer,
@@ -59,9 +60,7 @@ from advmdp.solvers.triples import solve_known, solve_triples
 # The first mu is at least this share of the largest cost and of the spread of the starting prices.
 MU = 0.03
 LEAST_COST = 0.02
-# A block whose smallest slack is below this share of an even split is centred before the iteration starts.
-COMFORT = np.inf
-# One that is given the centres of the last step is content with less.
+# A point whose smallest slack is below this share of an even split is centred again before a warm start.
 WARM_COMFORT = 0.1
 # The first mu of a warm start: this multiple of the usual one, times the share of the way to the last step not gone.
 WARM_MU = 0.05
@@ -71,17 +70,15 @@ class _Attempt(NamedTuple):
     """One way to run the interior-point method; they are tried in order until one is certified."""
 
     status: str
-    careful: bool  # from settled masses, with plain steps where others are short, and blocks factored by rotations
     limit: int  # iterations
     mu: float  # multiple of the usual first mu
 
 
-# After these, the smoothed dual (`robust`), which is slower and solves nearly all that they leave.
-_CHAIN = (_Attempt("cold", False, 40, 1.0), _Attempt("careful", True, 200, 1.0))
+_CHAIN = (_Attempt("cold", 40, 1.0), _Attempt("careful", 1000, 1.0))
 
 
 def _warm_attempt(share: float) -> _Attempt:
-    return _Attempt("warm", False, 40, WARM_MU * (1.0 - share))
+    return _Attempt("warm", 40, WARM_MU * (1.0 - share))
 
 
 def mirror_descent_step(
@@ -231,10 +228,12 @@ class _Search:
     """The attempts of a step by the interior point, and the best answer of those so far."""
 
     def __init__(
-        self, space: _Space, layout: Any, rows: Any, problem: Problem, tolerance: float, kept: Callable[[], Warm]
-    ) -> None:
+        self, confidence_set: ConfidenceSet, space: _Space, layout: Any, rows: Any, problem: Problem, tolerance: float,
+        kept: Callable[[], Warm],
+    ) -> None:  # fmt: skip
         """``kept``: what the next step may start from, where the answer in the working memory is good."""
-        self.space, self.layout, self.problem, self.tolerance, self.kept = space, layout, problem, tolerance, kept
+        self.confidence_set, self.space, self.layout, self.problem = confidence_set, space, layout, problem
+        self.tolerance, self.kept = tolerance, kept
         self.rows, self.given = addresses(rows), rows
         self.step = addresses(interior_point.Step(problem.log_prior, problem.cost))
         self.mu = MU * max(problem.highest_cost, LEAST_COST)
@@ -244,10 +243,11 @@ class _Search:
     def solved(self, attempt: _Attempt) -> bool:
         """Whether this attempt, from where the working memory says, meets the tolerance."""
         space, memory = self.space, self.space.memory
-        value, gap, residual, used = interior_point.iterate(
+        arguments = (
             self.layout, self.rows, self.step, attempt.mu * self.mu, attempt.mu * MU, self.tolerance,
-            space.kind.CERTIFIABLE * self.tolerance, LARGEST_RESIDUAL, attempt.limit, attempt.careful, *space.places,
+            space.kind.CERTIFIABLE * self.tolerance, LARGEST_RESIDUAL, attempt.limit,
         )  # fmt: skip
+        value, gap, residual, used = interior_point.iterate(*arguments, attempt.status == "careful", *space.places)
         found = memory.kept_log_q, memory.kept_q, memory.kept_kernels
         return self.offer((value, gap, residual), used, attempt.status, *found)
 
@@ -265,14 +265,16 @@ class _Search:
             self.best = Answer(log_q, q, kernels, *found, 0, status, self.kept() if good else {})
         return good
 
-    def from_anew(self, restart: Callable[[], None], resort: Callable[[], robust.Result]) -> Answer:
-        """The attempts that take nothing from the step before, and then the last resort."""
+    def from_anew(self, restart: Callable[[], None]) -> Answer:
+        """The attempts that take nothing from the step before; the last one is judged by exact minima as well."""
         for attempt in _CHAIN:
             restart()
             if self.solved(attempt):
                 return self.answer
-        found = resort()
-        self.offer(found.certificate, found.iterations, "smoothed", found.log_q, found.q, found.kernels)
+        memory = self.space.memory
+        memory.bound[:] = _least_means(self.confidence_set, self.problem, memory.V)
+        found = interior_point.certify_exactly(self.space.layout, self.step, self.space.places[0])
+        self.offer(found, 0, "careful", memory.kept_log_q, memory.kept_q, memory.kept_kernels)
         return self.answer
 
     @property
@@ -280,6 +282,21 @@ class _Search:
         """The best, good or not."""
         assert self.best is not None
         return self.best._replace(iterations=self.iterations)
+
+
+def _least_means(confidence_set: ConfidenceSet, problem: Problem, V: Floats) -> Floats:
+    """The minimum of P.V over each row set, in the order of blocks."""
+    data, found, sizes, at = confidence_set.compiled_rows(), [], problem.sizes, 0
+    for h in range(len(sizes) - 2):
+        at += sizes[h]
+        layer, prices = confidence_set.layer(h), V[at : at + sizes[h + 1]]
+        states, nexts = (np.arange(layer.n), np.arange(layer.m)) if problem.kept is None else problem.kept[h : h + 2]
+        # A state that no row leads to is not worth going to.
+        values, means = np.full(layer.m, -prices.max()), np.empty(layer.n * layer.n_actions)
+        values[nexts] = -prices
+        layer_extremes(data, layer, states, values, means)
+        found.append(-means.reshape(layer.n, -1)[states].T.ravel())
+    return np.concatenate([*found, np.zeros(sizes[-2] * problem.n_actions)])
 
 
 def _given(warm: Mapping[str, Floats], name: str, like: Floats) -> Floats | None:
@@ -302,27 +319,15 @@ def _solve_ellipsoid(
     require_rows(confidence_set, bool((smallest > EMPTY_MARGIN).any()))
     widths = list(problem.sizes[1:-1])
     space = _space(ellipsoid, problem, [dim] * len(widths) if simplex else widths, [dim - 1] * len(widths))
-    rows = ellipsoid.Rows(*sets)
-
-    def resort(inside: Floats) -> robust.Result:
-        # The entries of P are rows themselves, unless it is a mixture.
-        base = None if simplex else np.zeros_like(rows.P0)
-        return robust.smoothed_step(confidence_set, problem, space.layout, rows, base, inside, tolerance)
-
-    return _solve_polyhedra(space, rows, chi, problem, warm, tolerance, resort)
+    return _solve_polyhedra(confidence_set, space, ellipsoid.Rows(*sets), chi, problem, warm, tolerance)
 
 
 @_solve.register
 def _solve_l1(confidence_set: L1Set, problem: Problem, warm: Mapping[str, Floats], tolerance: float) -> Answer:
     balls = Balls.of(confidence_set, problem)
     space = _space(ellipsoid, problem, balls.rows, balls.free)
-
     rows, chi = balls.polyhedra(space.layout), np.zeros_like(space.own.chi)
-
-    def resort(inside: Floats) -> robust.Result:
-        return robust.smoothed_step(confidence_set, problem, space.layout, rows, None, inside, tolerance)
-
-    return _solve_polyhedra(space, rows, chi, problem, warm, tolerance, resort)
+    return _solve_polyhedra(confidence_set, space, rows, chi, problem, warm, tolerance)
 
 
 def _space(kind: Any, problem: Problem, rows: list[int], free: list[int]) -> _Space:
@@ -332,8 +337,8 @@ def _space(kind: Any, problem: Problem, rows: list[int], free: list[int]) -> _Sp
 
 
 def _solve_polyhedra(
-    space: _Space, rows: ellipsoid.Rows, chi: Floats, problem: Problem, warm: Mapping[str, Floats],
-    tolerance: float, resort: Callable[[Floats], robust.Result],
+    confidence_set: ConfidenceSet, space: _Space, rows: ellipsoid.Rows, chi: Floats, problem: Problem,
+    warm: Mapping[str, Floats], tolerance: float,
 ) -> Answer:  # fmt: skip
     """The attempts over row sets P0 + G chi, E0 + E chi >= 0, |chi| <= 1, with points chi of them."""
     last, before, known = (_given(warm, name, chi) for name in ("chi", "before", "centre"))
@@ -344,23 +349,19 @@ def _solve_polyhedra(
         points = addresses(Points(centre, last, before, space.own.chi))
         return place_points(space.layout, places, comfort, points, space.memory.work, space.own.scratch)
 
-    def restart(comfort: float = COMFORT) -> None:
+    def restart() -> None:
         centre[:] = chi
-        place(comfort, centre, centre)
-
-    def last_resort() -> robust.Result:
-        restart(np.inf)  # where the smoothed dual starts from, and a later warm step returns to
-        return resort(space.own.chi)
+        place(np.inf, centre, centre)
 
     def kept() -> Warm:
         return _kept("chi", space.own.chi, last) | {"centre": centre.copy()}
 
-    search = _Search(space, space.layout, rows, problem, tolerance, kept)
+    search = _Search(confidence_set, space, space.layout, rows, problem, tolerance, kept)
     if last is not None:
-        share = place(COMFORT if known is None else WARM_COMFORT, last, centre if before is None else before)
+        share = place(np.inf if known is None else WARM_COMFORT, last, centre if before is None else before)
         if search.solved(_warm_attempt(share)):
             return search.answer
-    return search.from_anew(restart, last_resort)
+    return search.from_anew(restart)
 
 
 @_solve.register
@@ -378,22 +379,12 @@ def _solve_box(confidence_set: BoxSet, problem: Problem, warm: Mapping[str, Floa
     def restart() -> None:
         memory.P[:] = rows.inside
 
-    def last_resort() -> robust.Result:
-        nonlocal last
-        memory.place[:] = space.alone
-        box.prepare(space.layout, problem.n_actions, *bounds, places, space.places[0])
-        layout = make_layout(problem.sizes, problem.n_actions, [2 * m for m in widths], [m - 1 for m in widths])
-        sets, centres = robust.box_sets(layout, rows), np.zeros(length_of(layout, "free"))
-        found = robust.smoothed_step(confidence_set, problem, layout, sets, rows.low, centres, tolerance)
-        last, memory.kept_kernels[:] = None, found.kernels
-        return found
-
-    search = _Search(space, layout, rows, problem, tolerance, lambda: _kept("kernels", memory.kept_kernels, last))
+    search = _Search(confidence_set, space, layout, rows, problem, tolerance, lambda: _kept("kernels", memory.kept_kernels, last))
     if last is not None:
         share = box.move_inside(layout, places, last, np.empty(0) if before is None else before, space.places[0])
         if search.solved(_warm_attempt(share)):
             return search.answer
-    return search.from_anew(restart, last_resort)
+    return search.from_anew(restart)
 
 
 def _shared(space: _Space, loose: NDArray[np.bool_]) -> tuple[Any, NDArray[np.int64]]:
