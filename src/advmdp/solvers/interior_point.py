@@ -42,7 +42,9 @@ ENOUGH = 0.05
 CERTAIN = 0.01
 # After a step shorter than this a careful iteration aims at the path, and no further along it.
 SHORT = 0.2
+SLOWEST = 0.95
 SHORT = 0.2
+SLOWEST = 0.95
 # Masses below this are handled by their logarithms, down to the rarest.
 LEAST_MASS = 1e-200
 RAREST = -1300.0
@@ -190,6 +192,7 @@ def iterate(
     best = np.nan, np.inf, np.inf
     stuck = False
     length = 1.0
+    share = UNHURRIED
     for iteration in range(limit + 1):
         mu, weighted, flow = look(layout, rows, step, tau, iteration == 0, memory, own)
         mu /= count
@@ -201,15 +204,14 @@ def iterate(
             if good or last:
                 break
         assemble(layout, rows, careful, memory, own)
-        target = UNHURRIED * mu
+        centring = length < SHORT
+        target = mu if careful and centring else share * mu
         if not careful:
             # Mehrotra's rule: the less complementarity the predictor leaves, the closer the aim.
             longest, second, largest = direction(layout, rows, tau, 0.0, False, memory, own)
             length = min(1.0, longest)
             after = max((1.0 - length) * mu + length * length * (second / count), 0.0)
             target = max((after / mu) ** 3 * mu if mu > 0.0 else 0.0, target if flow > UNSETTLED else 0.0)
-        elif length < SHORT:
-            target = mu
         target = min(max(target, enough(mu, weighted, tolerance, largest_residual)), mu)
         longest, second, largest = direction(layout, rows, tau, target, not careful, memory, own)
         stuck = not largest < np.inf
@@ -218,6 +220,8 @@ def iterate(
             length = min(1.0, (1.0 - short) * longest)
             length = min(length, LARGEST_MOVE / largest) if largest > 0.0 else length
             advance(layout, rows, length, memory, own)
+            if careful and not centring:
+                share = min(np.sqrt(share), SLOWEST) if length < SHORT else max(share**1.5, UNHURRIED)
             tau += length * (target - tau)
     return best[0], best[1], best[2], iteration
 
