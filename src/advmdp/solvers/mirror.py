@@ -371,7 +371,9 @@ def _solve_box(confidence_set: BoxSet, problem: Problem, warm: Mapping[str, Floa
     memory, rows = space.memory, space.rows
     bounds = kept_bounds(problem, confidence_set)
     require_rows(confidence_set, confidence_set.some_empty)
-    layout, memory.place[:] = _shared(space, kept_pairs(problem, confidence_set.loose))
+    every = problem.kept is None
+    layout, place = _shared(space, confidence_set.flat_loose if every else kept_pairs(problem, confidence_set.loose))
+    memory.place[:] = place
     places = addresses(rows)
     box.prepare(layout, problem.n_actions, *bounds, places, space.places[0])
     last, before = _given(warm, "kernels", memory.kernels), _given(warm, "before", memory.kernels)
