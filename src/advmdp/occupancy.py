@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from advmdp._checks import float_array
-from advmdp._compiled import allocating_kernel, kernel
+from advmdp._compiled import kernel
 from advmdp._threads import in_pieces, meet
 from advmdp.errors import InvalidMDPError
 from advmdp.layered import (
@@ -251,7 +251,7 @@ def choose(first: int, end: int, n_actions: int, losses: FloatArray, value: Floa
         value[s] = best
 
 
-@allocating_kernel
+@kernel
 def backward_greedy(
     parts: RowParts, sizes: IntArray, n_actions: int, losses: FloatArray, policy: FloatArray, values: FloatArray,
     piece: int, pieces: int, meeting: int,

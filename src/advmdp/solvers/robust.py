@@ -30,7 +30,18 @@ from advmdp.solvers import tridiagonal
 from advmdp.solvers.centring import way_to_sphere
 from advmdp.solvers.certificate import certify_rolled, price_spread, settle
 from advmdp.solvers.ellipsoid import Rows
-from advmdp.solvers.layout import Layout, addresses, allocate, copy_into, fill, layer_views, length_of, view1, view2, whole
+from advmdp.solvers.layout import (
+    Layout,
+    addresses,
+    allocate,
+    copy_into,
+    fill,
+    layer_views,
+    length_of,
+    view1,
+    view2,
+    whole,
+)
 from advmdp.solvers.prices import Memory, bend, evaluate_moved, imbalance, maximise, respond
 from advmdp.solvers.problem import Problem
 from advmdp.solvers.step import Certificate, certified, size_of
