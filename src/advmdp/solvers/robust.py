@@ -516,13 +516,13 @@ def _least_means(confidence_set: ConfidenceSet, problem: Problem, layout: Layout
     """The minimum of P.V over each row set."""
     bound = np.zeros(problem.cost.size)
     for h in range(len(layout) - 2):
-        layer, prices = confidence_set.layer(h), V[layout[h + 1].state_at : layout[h + 2].state_at]
+        layer, prices = confidence_set.layer(h), V[layout["state_at"][h + 1] : layout["state_at"][h + 2]]
         states, nexts = (np.arange(layer.n), np.arange(layer.m)) if problem.kept is None else problem.kept[h : h + 2]
         # A state that no row leads to is not worth going to.
         values, means = np.full(layer.m, -prices.max()), np.empty(layer.n * layer.n_actions)
         values[nexts] = -prices
         layer_extremes(data, layer, states, values, means)
-        bound[layout[h].block_at :][: layout[h].blocks] = -means.reshape(layer.n, -1)[states].T.ravel()
+        bound[layout["block_at"][h] :][: layout["blocks"][h]] = -means.reshape(layer.n, -1)[states].T.ravel()
     return bound
 
 
