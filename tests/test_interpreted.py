@@ -144,7 +144,7 @@ def certificates() -> dict[str, np.ndarray]:
         mirror_descent_step(confidence_set, None, one, 1.0, log_q=[np.zeros((1, 1)), np.full((2, 1), np.log(0.5))])
         (space,) = SPACES.spaces.values()
         rows = ellipsoid.Rows(*confidence_set.reduced[:4])
-        x, step = space.point, Step(np.array([0.0, np.log(0.5), np.log(0.5)]), np.zeros(3))
+        x, step = space.points[0], Step(np.array([0.0, np.log(0.5), np.log(0.5)]), np.zeros(3))
         residuals = []
         for share in (0.9, 1.1):
             # From where theta is the centre of the reduced form to the boundary that is nearest, and beyond.
