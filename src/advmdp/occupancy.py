@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from advmdp._checks import float_array
-from advmdp._compiled import allocating_kernel, kernel
+from advmdp._compiled import kernel
 from advmdp._threads import in_pieces, meet
 from advmdp.errors import InvalidMDPError
 from advmdp.layered import (
@@ -29,6 +29,7 @@ from advmdp.layered import (
     masked_layers,
 )
 from advmdp.layered.rows import RowParts, is_sparse, layer_means, next_state, row_begin, row_end, sparse_table
+from advmdp.layered.shape import read_only
 
 #: Kernels in any form that the functions of this module take.
 Kernels = Sequence[Any] | LayeredMDP
@@ -48,7 +49,7 @@ def occupancy_measure(kernels: Kernels, policy: Sequence[ArrayLike]) -> list[Flo
     [[[0.5, 0.5]], [[0.45, 0.0], [0.0, 0.55]]]
     """
     layers, rows = _flat(kernels)
-    flat_policy = layers.flatten(policy, "policy")
+    flat_policy = read_only(layers.flatten(policy, "policy"))  # like those of learners: nothing is compiled twice
     check_policy(layers, flat_policy)
     q = np.empty(layers.n_pairs)
     forward(tuple(rows), layers.size_array, layers.n_actions, flat_policy, q)
@@ -251,7 +252,7 @@ def choose(first: int, end: int, n_actions: int, losses: FloatArray, value: Floa
         value[s] = best
 
 
-@allocating_kernel
+@kernel
 def backward_greedy(
     parts: RowParts, sizes: IntArray, n_actions: int, losses: FloatArray, policy: FloatArray, values: FloatArray,
     piece: int, pieces: int, meeting: int,

@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 
 from advmdp._compiled import kernel
 from advmdp.solvers import tridiagonal
+from advmdp.solvers.layout import make_layout
 
 
 @kernel
-def factor_and_solve(sizes, diag, diag_at, off, off_at, state_at, scratch, x):
-    replaced = tridiagonal.factor(sizes, diag, diag_at, off, off_at, scratch)
-    tridiagonal.solve(sizes, diag, diag_at, off, off_at, state_at, x)
+def factor_and_solve(layout, diag, off, scratch, x):
+    replaced = tridiagonal.factor(layout, diag, off, scratch)
+    tridiagonal.solve(layout, diag, off, x)
     return replaced
 
 
@@ -24,15 +25,13 @@ def offsets(lengths):
 
 def solved(sizes, matrix, x):
     """The solution of a dense system whose blocks beyond the first off-diagonals are zero, and the replaced pivots."""
-    sizes = np.array(sizes, dtype=np.int64)
     at = offsets(sizes)
     blocks = [matrix[at[h] : at[h + 1], at[h] : at[h + 1]].ravel() for h in range(len(sizes))]
     couplings = [matrix[at[h] : at[h + 1], at[h + 1] : at[h + 2]].ravel() for h in range(len(sizes) - 1)]
     diag, off = np.concatenate(blocks), np.concatenate([np.empty(0), *couplings])
-    found, scratch = x.copy(), np.zeros(int(sizes.max()) ** 2)
-    replaced = factor_and_solve(
-        sizes, diag, offsets(sizes**2), off, offsets(sizes[:-1] * sizes[1:]), at, scratch, found
-    )
+    found, nothing = x.copy(), [0] * (len(sizes) - 1)
+    layout = make_layout((*sizes, 1), 1, nothing, nothing)
+    replaced = factor_and_solve(layout, diag, off, np.zeros(max(sizes) ** 2), found)
     return found, replaced
 
 

@@ -263,7 +263,7 @@ def rolled_gap(layout, log_prior, cost, prices, bound, kernels, rounding, work, 
 
 
 def test_dual_mass_where_the_kernels_do_not_lead_is_part_of_the_gap():
-    layout, _ = make_layout((1, 2, 1), 1, [0, 0], [0, 0])
+    layout = make_layout((1, 2, 1), 1, [0], [0])
     log_prior, cost, log_q = np.log([1.0, 0.5, 0.5]), np.array([0.0, 0.0, 1.0]), np.log([1.0, 0.7, 0.3])
     prices = np.array([np.log(2.0), np.log(2.0), np.log(0.6) + 1.0, 0.0])  # the dual has mass 1 and 0.3 in the layer
     bound, q = np.array([prices[1], 0.0, 0.0]), np.zeros(3)

@@ -15,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 
 from advmdp._arrays import Floats, Integers
-from advmdp._compiled import allocating_kernel, inner_kernel, kernel
+from advmdp._compiled import inner_kernel, kernel
 from advmdp.layered import LinearMixtureModel, Rows, SparseRows
 from advmdp.layered.rows import entry_of, like, next_state, per_entry, row_begin, row_end, sums_of, values_of
 
@@ -217,7 +217,7 @@ class EpochCounts:
 # ------------------------------------------------------------------------------------ compiled loops
 
 
-@allocating_kernel
+@kernel
 def ridge(
     moments: Floats,
     targets: Floats,

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advmdp._checks import float_array, integer
-from advmdp._compiled import allocating_kernel, inner_kernel, kernel
+from advmdp._compiled import inner_kernel, kernel
 from advmdp.errors import InvalidSpecError
 from advmdp.layered import FloatArray, IntArray, Layers, LinearMixtureModel, Rows, SparseRows, TabularModel
 from advmdp.layered.rows import dense_supports, entry_of, own_values, row_begin, row_end
@@ -400,7 +400,7 @@ def vector_of(
     return int(number)
 
 
-@allocating_kernel
+@kernel
 def fit(
     vectors: FloatArray,
     groups: IntArray,

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from advmdp._checks import float_array, integer
-from advmdp._compiled import allocating_kernel, kernel
+from advmdp._compiled import kernel
 from advmdp.confidence.likelihood import MAX_STEPS, MixtureWeights, fit, vector_of
 from advmdp.confidence.regression import Geometry, MixtureSets
 from advmdp.errors import InvalidSpecError
@@ -234,7 +234,7 @@ def likelihoods(
             i += 1
 
 
-@allocating_kernel
+@kernel
 def outer_ellipsoids(
     vectors: FloatArray,
     groups: IntArray,

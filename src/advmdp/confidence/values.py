@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from advmdp._compiled import allocating_kernel, kernel
+from advmdp._compiled import kernel
 from advmdp.confidence import radii
 from advmdp.confidence.estimators import RidgeEstimate, ValueTargets
 from advmdp.confidence.regression import checked_sums
@@ -106,7 +106,7 @@ def largest_feature(problem: LinearMixtureModel) -> float:
     return largest
 
 
-@allocating_kernel
+@kernel
 def optimistic_backward(
     features: Rows,
     sizes: IntArray,

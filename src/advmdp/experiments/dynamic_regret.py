@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from advmdp._checks import integer, numbers
-from advmdp._compiled import allocating_kernel
+from advmdp._compiled import kernel
 from advmdp._summation import CompensatedSum
 from advmdp.errors import InvalidSpecError
 from advmdp.layered import FloatArray, IntArray, LayeredMDP, Rows
@@ -141,7 +141,7 @@ class DynamicRegret:
         self._best.total[:], self._best.carry[:] = np.split(best, 2)
 
 
-@allocating_kernel
+@kernel
 def segment_values(
     rows: Rows, sizes: IntArray, n_actions: int, prefix: FloatArray, barrier: FloatArray, values: FloatArray
 ) -> None:

@@ -121,13 +121,13 @@ def bend_entropic(rows: EntropicRows, layout: Layout, h: int, places: Memory) ->
             if rows.loose[layout[h].block_at + pair]:
                 continue
             group = rows.group[layout[h].next_at + pair * m :][:m]
-            whole = True
+            together = True
             total = 1.0 if which == 0 else 0.0
             for t in range(m):
-                whole = whole and group[t] == 1
+                together = together and group[t] == 1
                 if group[t] == which and which > 0:
                     total += P[t, b]
-            if whole or not total > 0.0:
+            if together or not total > 0.0:
                 continue
             inverse = 1.0 / np.sqrt(total)
             for t in range(m):

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from advmdp._arrays import Floats, Integers
+from advmdp._arrays import Floats
 from advmdp._compiled import inner_kernel, kernel
 from advmdp.confidence import KnownKernels
 from advmdp.layered import Layers
@@ -106,7 +106,8 @@ class _PreparedStep:
             roots, n_actions, at.astype(np.uint32), np.concatenate(to).astype(np.uint32), np.concatenate(probability),
             mass, layout,
         )  # fmt: skip
-        lengths = [layers.n_pairs] * 2 + [mass.size] * 3 + [length_of(layout, kind) for kind in ("diag", "off", "stack")]
+        lengths = [layers.n_pairs] * 2 + [mass.size] * 3
+        lengths += [length_of(layout, kind) for kind in ("diag", "off", "stack")]
         # Plain tuples: a compiled function takes two microseconds longer to be given named ones.
         self._parts = tuple(self._problem), tuple(np.zeros(int(length)) for length in lengths)
 

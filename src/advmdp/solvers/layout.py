@@ -1,8 +1,8 @@
 """Where the ragged data of all layers lies in flat buffers, shared by every solver of the mirror step.
 
-A record of buffers (a NamedTuple) is handed to kernels as the addresses of its arrays.  Integers are passed for nothing,
-where numba counts references to every array of a tuple in every function that it is given to.  :data:`layer` and
-:data:`whole` make views again.  Views own nothing: whoever calls a kernel keeps the arrays alive.
+A record of buffers (a NamedTuple) is handed to kernels as the addresses of its arrays, as numba counts references to
+every array of a tuple in every function that it is given to.  :data:`layer` and :data:`whole` make views of them.
+Views own nothing: whoever calls a kernel keeps the arrays alive.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ EXTENTS = {
 SCRATCH = ("stack", "column", "room", "work")
 #: n states, m next states, n + m, N = n A blocks, R row sets, inequalities and free coordinates k per row set, k + 1,
 #: entries of a triangle of size k, scratch for one set, rows of ``work``, blocks of the widest layer; then offsets.
-LAYER = np.dtype(
+LAYER: Any = np.dtype(
     [(name, np.int64) for name in dict.fromkeys(name for names in EXTENTS.values() for name in names)]
     + [(f"{kind}_at", np.int64) for kind in EXTENTS]
 )
@@ -93,7 +93,8 @@ def make_layout(
         lengths = np.prod([here[name] for name in names if name != "around"] or here["states"][None], axis=0)
         layout[f"{kind}_at"][1:] = 0 if kind in SCRATCH else np.cumsum(lengths)
         layout[f"{kind}_at"][-1] = lengths.max() if kind in SCRATCH else lengths.sum()
-    return layout.view(np.recarray) if _interpreted.INTERPRETED else layout
+    table: Layout = layout.view(np.recarray) if _interpreted.INTERPRETED else layout
+    return table
 
 
 def length_of(layout: Layout, kind: str) -> int:

@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike
 
 from advmdp._arrays import Flags, Floats, Integers
 from advmdp._checks import float_array
-from advmdp._compiled import allocating_kernel, inner_kernel, kernel
+from advmdp._compiled import inner_kernel, kernel
 from advmdp.confidence import ConfidenceSet
 from advmdp.confidence.base import Arrivals
 from advmdp.errors import InvalidMDPError
@@ -295,7 +295,7 @@ def ancestors(
     return number
 
 
-@allocating_kernel
+@kernel
 def forward_intervals(
     data: Any, arrivals: Arrivals, sizes: Integers, n_actions: int, share: bool, policy: Floats, low: Floats,
     high: Floats,

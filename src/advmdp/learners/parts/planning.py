@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 
 from advmdp._checks import float_array, integer
-from advmdp._compiled import allocating_kernel, inner_kernel, kernel
+from advmdp._compiled import inner_kernel, kernel
 from advmdp._threads import in_pieces
 from advmdp.errors import InvalidSpecError
 from advmdp.layered import FloatArray, IntArray, Layers, Rows
@@ -132,7 +132,7 @@ class PlugInLearners:
 # ------------------------------------------------------------------------------------ compiled passes
 
 
-@allocating_kernel
+@kernel
 def plan(rows: Rows, sizes: IntArray, n_actions: int, losses: FloatArray, rate: float, policy: FloatArray) -> None:
     """See :func:`plans`."""
     widest = 1
@@ -165,7 +165,7 @@ def plan(rows: Rows, sizes: IntArray, n_actions: int, losses: FloatArray, rate: 
         value, value_here = value_here, value
 
 
-@allocating_kernel
+@kernel
 def forward_mixed(
     rows: Rows, sizes: IntArray, n_actions: int, policies: FloatArray, weights: FloatArray, q: FloatArray
 ) -> None:

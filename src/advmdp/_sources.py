@@ -1,0 +1,69 @@
+"""Which sources a kernel is compiled from: what numba has cached of it is fresh as long as they are the same.
+
+Numba looks at the function's own file and at what its closure holds: there goes a fingerprint of what it calls.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from functools import cache, update_wrapper
+from pathlib import Path
+from types import CellType, FunctionType
+from typing import Any
+
+_WORD, _BODY = re.compile(r"\w+"), re.compile(r"@body_of\((\w+)")
+_IMPORT = re.compile(r"^from (advmdp[\w.]*) import (\([^)]*\)|[^\n]*)", re.MULTILINE)
+
+
+def sealed(function: Any) -> Any:
+    """The function with the fingerprint in its closure, under a name that its code does not mention."""
+    assert not function.__closure__, "it has one already"
+    code, cell = function.__code__.replace(co_freevars=("sources",)), CellType(fingerprint(function.__module__))
+    made = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, (cell,))
+    return update_wrapper(made, function)
+
+
+@cache
+def fingerprint(module: str) -> str:
+    """Of the way we compile and of all that :func:`needed` lists."""
+    texts = [sources()[name] for name in ("advmdp._compiled", *sorted(needed(module)))]
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()
+
+
+def needed(module: str) -> list[str]:
+    """The modules whose kernels those of a module may call, itself among them; all if it is not ours."""
+    found = [module] if module in graph() else sorted(graph())
+    for name in found:
+        found += sorted(graph()[name].difference(found))  # which the loop comes to as well
+    return found
+
+
+@cache
+def graph() -> dict[str, set[str]]:
+    """For each module with kernels, those that it imports from, and those with bodies of its chosen kernels."""
+    kernels = {name: text for name, text in sources().items() if "\nfrom advmdp._compiled import" in text}
+    found = {module: {_home(module, name) for name in imports(module)} & kernels.keys() for module in kernels}
+    for module, name in [(module, name) for module, text in kernels.items() for name in _BODY.findall(text)]:
+        found[_home(module, name)].add(module)
+    return found
+
+
+@cache
+def imports(module: str) -> dict[str, str]:
+    """Where a module has each name from that it imports from the package."""
+    return {name: source for source, names in _IMPORT.findall(sources()[module]) for name in _WORD.findall(names)}
+
+
+def _home(module: str, name: str) -> str:
+    """Where a name comes from: the module itself may be what is imported, and a package may only pass it on."""
+    source = imports(module).get(name, "")
+    return f"{source}.{name}" if f"{source}.{name}" in sources() else _home(source, name) if source else module
+
+
+@cache
+def sources() -> dict[str, str]:
+    """The texts of all modules of the package."""
+    root = Path(__file__).parents[1]
+    names = {file: ".".join(file.relative_to(root).with_suffix("").parts) for file in root.glob("advmdp/**/*.py")}
+    return {name.removesuffix(".__init__"): file.read_text("utf-8") for file, name in names.items()}
