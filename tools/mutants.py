@@ -46,8 +46,9 @@ def mutated(mutant: dict[str, Any], source: Path) -> str:
 
 def run(source: Path, command: list[str], interpreted: bool) -> tuple[int, str]:
     """Exit code and output of a command with this copy of the library."""
-    # Compiled kernels lie beside the sources, those of the copy in the copy.  An edit of a module with kernels would
-    # compile all anew: the interpreter is quicker.  Stale bytecode of a file edited twice in a second is never written.
+    # Compiled kernels lie beside the sources, those of the copy in the copy.  An edit of a module with kernels
+    # would compile all callers anew: the interpreter is quicker.  Stale bytecode, of a file edited
+    # twice in a second, is never written.
     environment = {**os.environ, "PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1"}
     if interpreted:
         environment["NUMBA_DISABLE_JIT"] = "1"

@@ -12,9 +12,6 @@ from pathlib import Path
 from types import CellType, FunctionType
 from typing import Any
 
-_WORD, _BODY = re.compile(r"\w+"), re.compile(r"@body_of\((\w+)")
-_IMPORT = re.compile(r"^from (advmdp[\w.]*) import (\([^)]*\)|[^\n]*)", re.MULTILINE)
-
 
 def sealed(function: Any) -> Any:
     """The function with the fingerprint in its closure, under a name that its code does not mention."""
@@ -27,15 +24,14 @@ def sealed(function: Any) -> Any:
 @cache
 def fingerprint(module: str) -> str:
     """Of the way we compile and of all that :func:`needed` lists."""
-    texts = [sources()[name] for name in ("advmdp._compiled", *sorted(needed(module)))]
-    return hashlib.sha256("\0".join(texts).encode()).hexdigest()
+    return hashlib.sha256("".join(sources()[name] for name in sorted(needed(module))).encode()).hexdigest()
 
 
 def needed(module: str) -> list[str]:
-    """The modules whose kernels those of a module may call, itself among them; all if it is not ours."""
-    found = [module] if module in graph() else sorted(graph())
+    """Modules whose kernels those of a module may call, itself among them; all of them if it is not ours."""
+    found = ["advmdp._compiled", *([module] if module in graph() else sorted(graph()))]
     for name in found:
-        found += sorted(graph()[name].difference(found))  # which the loop comes to as well
+        found += sorted(graph().get(name, set()).difference(found))  # which the loop comes to as well
     return found
 
 
@@ -44,15 +40,17 @@ def graph() -> dict[str, set[str]]:
     """For each module with kernels, those that it imports from, and those with bodies of its chosen kernels."""
     kernels = {name: text for name, text in sources().items() if "\nfrom advmdp._compiled import" in text}
     found = {module: {_home(module, name) for name in imports(module)} & kernels.keys() for module in kernels}
-    for module, name in [(module, name) for module, text in kernels.items() for name in _BODY.findall(text)]:
-        found[_home(module, name)].add(module)
+    for module, text in kernels.items():
+        for name in re.findall(r"@body_of\((\w+)", text):
+            found[_home(module, name)].add(module)
     return found
 
 
 @cache
 def imports(module: str) -> dict[str, str]:
     """Where a module has each name from that it imports from the package."""
-    return {name: source for source, names in _IMPORT.findall(sources()[module]) for name in _WORD.findall(names)}
+    found = re.findall(r"^from (advmdp[\w.]*) import (\([^)]*\)|[^\n]*)", sources()[module], re.MULTILINE)
+    return {name: source for source, names in found for name in re.findall(r"\w+", names)}
 
 
 def _home(module: str, name: str) -> str:
