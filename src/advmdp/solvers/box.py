@@ -126,7 +126,7 @@ def bend_boxes(rows: Rows, layout: Layout, h: int, memory: Memory, own: Own) -> 
 
 
 @body_of(interior_point.aim_layer, Rows)
-def aim_boxes(rows: Rows, layout: Layout, h: int, target: float, corrected: bool, memory: Memory, own: Own) -> None:
+def aim_boxes(rows: Rows, layout: Layout, h: int, target: float, second_order: float, memory: Memory, own: Own) -> None:
     """``-d (g - mean g)`` with g = V - pull of a + pull of b, the mean weighted by d."""
     rows, memory, own = layer(layout, h, (rows, memory, own))
     m, R = rows.low.shape

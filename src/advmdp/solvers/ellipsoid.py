@@ -139,17 +139,16 @@ def bend_ellipsoids(rows: Rows, layout: Layout, h: int, memory: Memory, own: Own
 
 @body_of(interior_point.aim_layer, Rows)
 def aim_ellipsoids(
-    rows: Rows, layout: Layout, h: int, target: float, corrected: bool, memory: Memory, own: Own
+    rows: Rows, layout: Layout, h: int, target: float, second_order: float, memory: Memory, own: Own
 ) -> None:
     """``aim = -K^-1 g`` with g = G'V - E'pull + 2 pull chi, and to second order 2 domega dchi."""
     rows, memory, own = layer(layout, h, (rows, memory, own))
     m, k, R = rows.G.shape
-    counts = 1.0 if corrected else 0.0
     for j in range(R):
-        own.pull[j] = own.free[j] * (target - counts * own.second[j]) / own.w[j]
+        own.pull[j] = own.free[j] * (target - second_order * own.second[j]) / own.w[j]
     for i in range(k):
         for j in range(R):
-            change = counts * own.domega[j] * own.dchi[i, j]
+            change = second_order * own.domega[j] * own.dchi[i, j]
             own.aim[i, j] = -2.0 * (own.pull[j] * own.chi[i, j] + change)
     add_sums(rows.E, memory.pull, own.aim)
     add_price_sums(rows.G, view1(memory.V, layout[h].states, m), own.aim)

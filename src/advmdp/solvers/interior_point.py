@@ -146,9 +146,9 @@ def bend_layer(rows: Any, layout: Layout, h: int, memory: Any, own: Any) -> None
 
 
 @chosen_kernel
-def aim_layer(rows: Any, layout: Layout, h: int, target: float, corrected: bool, memory: Any, own: Any) -> None:
+def aim_layer(rows: Any, layout: Layout, h: int, target: float, second_order: float, memory: Any, own: Any) -> None:
     """Newton's step of the row problems at dV = 0 towards complementarity ``target``: its product with the gradient
-    into ``shift``, its change of P into ``entries``.  ``corrected`` adds second-order terms."""
+    into ``shift``, its change of P into ``entries``.  ``second_order``: 1 with the terms of the last moves, else 0."""
     raise NotImplementedError
 
 
@@ -208,12 +208,12 @@ def iterate(
         target = mu if careful and centring else share * mu
         if not careful:
             # Mehrotra's rule: the less complementarity the predictor leaves, the closer the aim.
-            longest, second, largest = direction(layout, rows, tau, 0.0, False, memory, own)
+            longest, second, largest = direction(layout, rows, tau, 0.0, 0.0, memory, own)
             length = min(1.0, longest)
             after = max((1.0 - length) * mu + length * length * (second / count), 0.0)
             target = max((after / mu) ** 3 * mu if mu > 0.0 else 0.0, target if flow > UNSETTLED else 0.0)
         target = min(max(target, enough(mu, weighted, tolerance, largest_residual)), mu)
-        longest, second, largest = direction(layout, rows, tau, target, not careful, memory, own)
+        longest, second, largest = direction(layout, rows, tau, target, 0.0 if careful else 1.0, memory, own)
         stuck = not largest < np.inf
         if not stuck:
             short = min(BOLD, max(BOLDEST, 10.0 * target / mu))
@@ -408,12 +408,13 @@ def assemble(layout: Layout, rows: Any, careful: bool, memory: Memory, own: Any)
 
 @inner_kernel
 def direction(
-    layout: Layout, rows: Any, tau: float, target: float, corrected: bool, memory: Memory, own: Any
+    layout: Layout, rows: Any, tau: float, target: float, second_order: float, memory: Memory, own: Any
 ) -> tuple[float, float, float]:
     """The direction towards complementarity ``target``: (the longest step along it that stays inside, the sum of its
     second-order terms, the largest move of an exponent V(s) - P.V).
 
-    ``corrected`` adds the second-order terms of the last direction.
+    The second-order terms of the last direction are added ``second_order`` times: once, or not at all.  (A number, as
+    numba compiles what is given a constant flag once more for it.)
     """
     (every,) = whole(layout, (memory,))
     dV = every.dV
@@ -421,8 +422,8 @@ def direction(
     for h in range(layout.shape[0] - 2):
         (here,) = layer(layout, h, (memory,))
         n = layout[h].states
-        aim_multipliers(target, corrected, here.second, here.inverse, here.pull)
-        aim_layer(rows, layout, h, target, corrected, memory, own)
+        aim_multipliers(target, second_order, here.second, here.inverse, here.pull)
+        aim_layer(rows, layout, h, target, second_order, memory, own)
         for j in range(here.shift.shape[0]):
             here.shift[j] = -0.5 * here.shift[j] - (tau - target) * here.barrier[j]
         for t in range(layout[h].nexts):
@@ -594,13 +595,12 @@ def add_logarithms(y: Floats, work: Floats, out: Floats) -> None:
 
 
 @inner_kernel
-def aim_multipliers(target: float, corrected: bool, second: Floats, inverse: Floats, pull: Floats) -> None:
-    """``pull = (target - dlam dy) / y``, with the product where the direction is ``corrected``."""
+def aim_multipliers(target: float, second_order: float, second: Floats, inverse: Floats, pull: Floats) -> None:
+    """``pull = (target - dlam dy) / y``, with or without the product."""
     r, R = pull.shape
-    counts = 1.0 if corrected else 0.0
     for i in range(r):
         for j in range(R):
-            pull[i, j] = (target - counts * second[i, j]) * inverse[i, j]
+            pull[i, j] = (target - second_order * second[i, j]) * inverse[i, j]
 
 
 @inner_kernel
