@@ -125,18 +125,17 @@ def presolve_box_layer(lower: Floats, upper: Floats, low: Floats, high: Floats, 
             b = a * n + s
             sum_low = 0.0
             sum_high = 0.0
+            crossed = 0.0  # by an interval that misses [0, 1] altogether
             for t in range(m):
-                sum_low += max(lower[s, a, t], 0.0)
-                sum_high += min(upper[s, a, t], 1.0)
-            excess[b] = max(sum_low - 1.0, 1.0 - sum_high)
-            for t in range(m):
-                # An interval that misses [0, 1] altogether.
-                excess[b] = max(excess[b], max(lower[s, a, t], 0.0) - min(upper[s, a, t], 1.0))
+                l, u = max(lower[s, a, t], 0.0), min(upper[s, a, t], 1.0)  # noqa: E741
+                sum_low += l
+                sum_high += u
+                crossed = max(crossed, l - u)
+            excess[b] = max(sum_low - 1.0, 1.0 - sum_high, crossed)
             if excess[b] > 1e-12:
                 n_empty += 1
             for t in range(m):
-                l = max(lower[s, a, t], 0.0)  # noqa: E741
-                u = min(upper[s, a, t], 1.0)
+                l, u = max(lower[s, a, t], 0.0), min(upper[s, a, t], 1.0)  # noqa: E741
                 low[t, b] = max(l, 1.0 - (sum_high - u))
                 high[t, b] = max(min(u, 1.0 - (sum_low - l)), low[t, b])
     return n_empty

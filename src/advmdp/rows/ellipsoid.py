@@ -22,7 +22,7 @@ import numpy as np
 from advmdp._arrays import Floats, Integers
 from advmdp._compiled import body_of, inner_kernel, kernel
 from advmdp.layered.rows import Rows
-from advmdp.rows.balls import FIRST, FLAT, ROW_TOLERANCE, combine, largest_in_block, lengths, shortest_point
+from advmdp.rows.balls import FLAT, ROW_TOLERANCE, combine, largest_in_block, lengths, memory_rows, project
 from advmdp.rows.layer import ROUNDING, Layer, entry_bounds, extreme_means, normalise
 
 # An entry that moves by less than this over the whole ball is a constant.
@@ -36,9 +36,9 @@ class ReducedEllipsoid(NamedTuple):
 
     Within a layer of N blocks (s, a), numbered a * S_h + s, with m next states, k = d - 1 coordinates and
     r rows: ``P0`` (m, N), ``G`` (m, k, N), ``E0`` (r, N), ``E`` (r, k, N) (the memory of ``G`` unless the
-    parameter is non-negative), ``chi`` (k, N) the shortest feasible point, ``active`` (k, N) the rows it
-    lies on, -1 beyond their number, ``smallest`` (N,) the smallest multiple of the radius that leaves the block a row.
-    Where that is above ``EMPTY_MARGIN`` the block is empty, and the others are meaningless.
+    parameter is non-negative), ``chi`` (k, N) the shortest feasible point, ``smallest`` (N,) the smallest multiple of
+    the radius that leaves the block a row.  Where that is above ``EMPTY_MARGIN`` the block is empty, and the others are
+    meaningless.
     """
 
     P0: Floats
@@ -46,7 +46,6 @@ class ReducedEllipsoid(NamedTuple):
     E0: Floats
     E: Floats
     chi: Floats
-    active: Integers
     smallest: Floats
 
 
@@ -67,7 +66,6 @@ def reduce_ellipsoid(
         E0=np.empty(n_rows),
         E=np.empty(n_rows * k) if simplex else slope,
         chi=np.empty(total * k),
-        active=np.empty(total * k, dtype=np.int64),
         smallest=np.empty(total),
     )
     # What is written must be there once: without E where that is G.
@@ -86,16 +84,16 @@ class Scratch(NamedTuple):
 
     rows: Floats  # (1 + d, m)
     theta: Floats  # (1 + d, d)
-    squares: Floats  # (4, d, d): the whitener, the Cholesky factor, and two to work in
-    work: Floats  # (10, w), w at least m and d: the last one is the shortest point that satisfies all rows
-    picks: Integers  # (d,): the rows that it lies on
+    squares: Floats  # (2, d, d): the whitener and the Cholesky factor
+    active: Integers  # (d,)
+    work: Floats  # the fourth is the shortest point that satisfies all rows
 
 
 def scratch_for(d: int, m: int) -> Scratch:
     """For blocks with at most m next states."""
-    work = np.empty((10, max(m, d)))
+    work = np.empty((3 + memory_rows(d - 1), max(m, d)))
     return Scratch(
-        np.empty((1 + d, m)), np.empty((1 + d, d)), np.empty((4, d, d)), work, np.empty(d, dtype=np.int64)
+        np.empty((1 + d, m)), np.empty((1 + d, d)), np.empty((2, d, d)), np.empty(d, dtype=np.int64), work
     )  # fmt: skip
 
 
@@ -119,7 +117,7 @@ def _reduce(
         for pair in range(N):
             begin = (entry + pair * m) * d
             b = pair % n_actions * n + pair // n_actions
-            smallest, rho, n_active = reduce_block(features[begin : begin + m * d], centres[h], simplex, scratch)
+            smallest, rho = reduce_block(features[begin : begin + m * d], centres[h], simplex, scratch)
             reduced.smallest[block + b] = smallest
             if not smallest <= EMPTY_MARGIN:
                 continue
@@ -133,24 +131,22 @@ def _reduce(
                 for j in range(k if simplex else 0):
                     reduced.E[(row + i * N) * k + j * N + b] = rho * bounded[2 + j, i] if moves else 0.0
             for j in range(k):
-                reduced.chi[block * k + j * N + b] = scratch.work[9, j] / rho if rho > 0.0 else 0.0
-                reduced.active[block * k + j * N + b] = scratch.picks[j] if j < n_active else -1
+                reduced.chi[block * k + j * N + b] = scratch.work[3, j] / rho if rho > 0.0 else 0.0
         entry += N * m
         block += N
 
 
 @inner_kernel
-def reduce_block(features: Floats, centre: Floats, simplex: bool, scratch: Scratch) -> tuple[float, float, int]:
+def reduce_block(features: Floats, centre: Floats, simplex: bool, scratch: Scratch) -> tuple[float, float]:
     """One block, its features (m, d) in one vector, whose whitener is there: the smallest multiple of its radius that
-    leaves it a row, the radius of the ball that the last coordinates of the reflected z are in, and how many rows the
-    shortest point lies on.
+    leaves it a row, and the radius of the ball that the last coordinates of the reflected z are in.
 
     One-dimensional features leave no such coordinates: some arrays then have an axis of length 0.
     """
     d = centre.shape[0]
     m = features.shape[0] // d
-    rows, whitener, mirror, point = scratch.rows, scratch.squares[0], scratch.work[8], scratch.work[9]
-    sums = scratch.work[7]
+    rows, whitener, mirror, sums = scratch.rows, scratch.squares[0], scratch.work[0], scratch.work[1]
+    point = scratch.work[3]
     for i in range(d):
         sums[i] = 0.0
     for t in range(m):
@@ -177,10 +173,10 @@ def reduce_block(features: Floats, centre: Floats, simplex: bool, scratch: Scrat
     none = 0.0 if abs(missing) <= 1e-12 else np.inf
     z0 = missing / size if size > 1e-300 else none
     if not abs(z0) < np.inf:
-        return np.inf, 0.0, FIRST
+        return np.inf, 0.0
     first = -z0 if mirror[0] >= 0.0 else z0
     mirror[0] += size if mirror[0] >= 0.0 else -size
-    reflect(mirror[:d], first, rows, m, scratch.work[:2])
+    reflect(mirror[:d], first, rows, m, scratch.work[1:3])
     if m == 1:
         # The only distribution on one state; the equality decides, apart from the sign rows of theta.
         for j in range(1 + d):
@@ -203,22 +199,23 @@ def reduce_block(features: Floats, centre: Floats, simplex: bool, scratch: Scrat
             bounded[0, i] = centre[i]
             for j in range(d):
                 bounded[1 + j, i] = whitener[j, i]
-        reflect(mirror[:d], first, bounded, d, scratch.work[:2])
+        reflect(mirror[:d], first, bounded, d, scratch.work[1:3])
     worst = 0.0
     for i in range(n_rows):
         worst = min(worst, bounded[0, i])
-    n_active = FIRST
-    length = 0.0
-    for j in range(d - 1):
+    square = z0 * z0
+    possible = True
+    for j in range(d):
         point[j] = 0.0
     if worst < -ROW_TOLERANCE:
-        n_active = shortest_point(
-            bounded[2:], bounded[0, :n_rows], point, scratch.picks, scratch.squares[2:], scratch.work[:8]
-        )
         for j in range(d - 1):
-            length += point[j] * point[j]
-    smallest = np.sqrt(z0 * z0 + length) if n_active >= 0 else np.inf
-    return smallest, np.sqrt(max(0.0, 1.0 - z0 * z0)), n_active
+            mirror[j] = 0.0
+        _, possible = project(
+            bounded[2:], bounded[0, :n_rows], mirror[: d - 1], 1.0, 1.0, scratch.active, scratch.work[3:]
+        )  # fmt: skip
+        for j in range(d - 1):
+            square += point[j] * point[j]
+    return np.sqrt(square) if possible else np.inf, np.sqrt(max(0.0, 1.0 - z0 * z0))
 
 
 @inner_kernel
@@ -280,10 +277,8 @@ class EllipsoidRows(NamedTuple):
     sets: ReducedEllipsoid
     features: Floats
     k: int
-    picks: Integers
-    layer_work: Floats
-    block_work: Floats
-    factors: Floats
+    active: Integers
+    work: Floats
 
 
 def ellipsoid_rows_of(
@@ -291,8 +286,8 @@ def ellipsoid_rows_of(
 ) -> EllipsoidRows:
     """For passes, with memory of their own."""
     return EllipsoidRows(
-        supports, reduced, features, k, np.empty(k, dtype=np.int64),
-        np.empty((4 + k, widest * n_actions)), np.empty((12 + k, max(widest, k + 1))), np.empty((2, k + 1, k + 1)),
+        supports, reduced, features, k, np.empty(k + 1, dtype=np.int64),
+        np.empty((8 + 2 * k + memory_rows(k), max(widest * n_actions, k + 1))),
     )  # fmt: skip
 
 
@@ -303,8 +298,8 @@ def ellipsoid_means(
     """max values.(P0 + G chi) over |chi| <= 1, E0 + E chi >= 0, of all blocks.
 
     The ball alone gives values.P0 + |g| at chi = g / |g|, g = G' values; where that point keeps the rows it is the
-    answer, and other blocks follow their paths one by one.  In every case the result is a value of the dual problem,
-    hence an upper bound also where rounding or an iteration limit interferes.
+    answer, and other blocks are searched one by one.  In every case the result is a value of the dual problem, hence an
+    upper bound also where rounding or an iteration limit interferes.
     """
     n, n_actions, m, k, sets = layer.n, layer.n_actions, layer.m, data.k, data.sets
     N = n * n_actions
@@ -315,9 +310,12 @@ def ellipsoid_means(
     G = sets.G[entry * k : (entry + m * N) * k].reshape((m, k * N))
     E0 = sets.E0[row : row + r * N].reshape((r, N))
     E = sets.E[row * k : (row + r * N) * k].reshape((r, k, N))
-    chi, active = sets.chi[at : at + k * N].reshape((k, N)), sets.active[at : at + k * N].reshape((k, N))
-    base, norm, least, height = data.layer_work[0], data.layer_work[1], data.layer_work[2], data.layer_work[3]
-    slopes = data.layer_work[4:]
+    chi = sets.chi[at : at + k * N].reshape((k, N))
+    work = data.work
+    base, norm, least, height, offsets, g, x, shortest = (
+        work[0], work[1], work[2], work[3], work[4, :r], work[5], work[6], work[7]
+    )  # fmt: skip
+    slopes, normals, memory = work[8 : 8 + k], work[8 + k : 8 + 2 * k], work[8 + 2 * k :]
     points = found.shape[0] > 0
     combine(values, P0, 0, N, base)
     for j in range(k):
@@ -337,8 +335,6 @@ def ellipsoid_means(
     highest = values[0]
     for t in range(1, m):
         highest = max(highest, values[t])
-    work = data.block_work
-    offsets, squares, g, shortest, normals = work[0, :r], work[1], work[2], work[3], work[12:]
     for b in range(N):
         pair = b % n * n_actions + b // n
         possible = sets.smallest[layer.block + b] <= 1.0 + ROUNDING
@@ -347,25 +343,20 @@ def ellipsoid_means(
         if binding or points:
             for i in range(r):
                 offsets[i] = E0[i, b]
-                squares[i] = 0.0
             for j in range(k):
                 g[j] = slopes[j, b]
                 shortest[j] = chi[j, b]
-                data.picks[j] = active[j, b]
+                x[j] = g[j] / norm[b] if steep else shortest[j]
                 for i in range(r):
-                    x = E[i, j, b]
-                    normals[j, i] = x
-                    squares[i] += x * x
-            norm[b] = largest_in_block(
-                normals, offsets, squares, shortest, norm[b], steep, binding, g, data.picks, data.factors, work[4:12],
-                points,
-            )  # fmt: skip
+                    normals[j, i] = E[i, j, b]
+            if binding:
+                norm[b] = largest_in_block(normals, offsets, shortest, g, norm[b], points, x, data.active, memory)
         if points:
             row_found = found[pair * m : (pair + 1) * m]
             for t in range(m):
                 row_found[t] = P0[t, b]
                 for j in range(k):
-                    row_found[t] += G[t, j * N + b] * g[j]
+                    row_found[t] += G[t, j * N + b] * x[j]
             normalise(row_found)
         # No distribution has a mean above the largest value.
         means[pair] = min(base[b] + norm[b], highest) if possible else np.nan
@@ -377,7 +368,7 @@ def ellipsoid_bounds(data: EllipsoidRows, layer: Layer, first: int, end: int, lo
     n, n_actions, m, k = layer.n, layer.n_actions, layer.m, data.k
     N = n * n_actions
     entry = data.rows.places[layer.h, 0]
-    mass = data.block_work[0]
+    mass = data.work[0]
     mixed = data.features.size > 0
     for pair in range(first * n_actions, end * n_actions):
         b = pair % n_actions * n + pair // n_actions

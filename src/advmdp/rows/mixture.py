@@ -18,7 +18,7 @@ import numpy as np
 from advmdp._arrays import Floats, Integers
 from advmdp._compiled import body_of, inner_kernel, kernel
 from advmdp.layered.rows import Rows, row_begin, row_end
-from advmdp.rows.balls import FLAT, ROW_TOLERANCE, combine, largest_in_block, lengths
+from advmdp.rows.balls import FLAT, combine, largest_in_block, lengths, memory_rows
 from advmdp.rows.ellipsoid import Scratch, reduce_block, scratch_for, whitening
 from advmdp.rows.layer import ROUNDING, Layer, entry_bounds, extreme_means, normalise
 
@@ -31,22 +31,18 @@ class Weights(NamedTuple):
 
     ``table`` of a layer has rows of d numbers, of which the first is P0 and the next k are G'; then, from row d on:
     the offsets of mu >= 0 in the form offset + G chi, the squares of their slopes, the point next to the centre (chi),
-    and 1 / c.  ``corners`` are points of M, among which are the vertices of the simplex that M has and, with d <= 3,
-    all its corners.  ``active``: the rows that the point next to the centre lies on.  ``smallest``: the smallest
-    multiple of the radius that leaves M a point.
+    for each vertex of the simplex 0 if M has it and -inf if not, and 1 / c.  ``smallest``: the smallest multiple of the
+    radius that leaves M a point.
     """
 
     table: Floats
-    corners: Floats
-    active: Integers
     smallest: Floats
 
 
 def weight_sets(sums: Floats, centres: Floats, grams: Floats, radius: Floats) -> Weights:
     """The sets of layers whose features have these ``sums``, c."""
     layers, d = len(sums), centres.shape[1]
-    corners = np.empty((layers, 6 if d == 3 else d, d))
-    found = Weights(np.zeros((layers, d + 4, d)), corners, np.empty((layers, d - 1), dtype=np.int64), np.empty(layers))
+    found = Weights(np.zeros((layers, d + 5, d)), np.empty(layers))
     _fill(sums, centres, grams, radius, found, np.zeros(d * d), scratch_for(d, d))
     return found
 
@@ -61,9 +57,9 @@ def _fill(
         for i in range(d):
             features[i * d + i] = sums[h]
         whitening(grams[h], radius[h], scratch.squares)
-        found.smallest[h], rho, n_active = reduce_block(features, centres[h], False, scratch)
-        table, corners = found.table[h], found.corners[h]
-        table[d + 3, 0] = 1.0 / sums[h]
+        found.smallest[h], rho = reduce_block(features, centres[h], False, scratch)
+        table = found.table[h]
+        table[d + 4, 0] = 1.0 / sums[h]
         if not found.smallest[h] <= 1.0 + ROUNDING:
             continue
         for i in range(d):
@@ -74,23 +70,10 @@ def _fill(
                 table[d + 1, i] += x * x
             table[d, i] = scratch.rows[0, i] if scratch.rows[1, i] > 0.0 else 1.0
         for j in range(k):
-            table[d + 2, j] = scratch.work[9, j] / rho if rho > 0.0 else 0.0
-            found.active[h, j] = scratch.picks[j] if j < n_active else -1
-        for i in range(corners.shape[0]):
-            point_of(table, table[d + 2], corners[i])
-            for j in range(d):
-                corners[i, j] = max(corners[i, j], 0.0)
-        if d == 2:  # an interval
-            for i in range(2):
-                corners[i, 0] = min(max(table[0, 0] + (2 * i - 1) * table[1, 0], 0.0), 1.0)
-                corners[i, 1] = 1.0 - corners[i, 0]
-        elif d == 3:
-            corners_of_three(table, corners)
-        else:
-            for i in range(d):
-                away = vertex_distance(scratch.squares[1], centres[h], i, 1.0 / sums[h])
-                for j in range(d if away <= radius[h] * (1.0 + ROUNDING) else 0):
-                    corners[i, j] = 1.0 if j == i else 0.0
+            table[d + 2, j] = scratch.work[3, j] / rho if rho > 0.0 else 0.0
+        for i in range(d):
+            away = vertex_distance(scratch.squares[1], centres[h], i, 1.0 / sums[h])
+            table[d + 3, i] = 0.0 if away <= radius[h] * (1.0 + ROUNDING) else -np.inf
 
 
 @inner_kernel
@@ -107,27 +90,6 @@ def vertex_distance(factor: Floats, centre: Floats, i: int, share: float) -> flo
 
 
 @inner_kernel
-def corners_of_three(table: Floats, corners: Floats) -> None:
-    """The ends of the sides mu_i = 0 of M with d = 3; where a side has none, the corner is left as it is."""
-    for i in range(3):
-        square = table[4, i]
-        inverse = 1.0 / np.sqrt(square) if square > 0.0 else 0.0
-        away = -table[3, i] * inverse  # of the side from the centre of the ball
-        if square > 0.0 and abs(away) <= 1.0 + ROUNDING:  # a side that the ball touches has an end there
-            j = (i + 1) % 3
-            across = inverse * (table[1, j] * table[2, i] - table[2, j] * table[1, i])
-            along = inverse * (table[1, j] * table[1, i] + table[2, j] * table[2, i])
-            middle = table[3, j] + away * along
-            reach = np.sqrt(max((1.0 - away) * (1.0 + away), 0.0)) * abs(across)
-            if middle - reach <= 1.0 + ROW_TOLERANCE and middle + reach >= -ROW_TOLERANCE:
-                for end in range(2):
-                    share = min(max(middle + (2 * end - 1) * reach, 0.0), 1.0)
-                    corners[2 * i + end, i] = 0.0
-                    corners[2 * i + end, j] = share
-                    corners[2 * i + end, (i + 2) % 3] = 1.0 - share
-
-
-@inner_kernel
 def over_ball(table: Floats, w: Floats, first: int, count: int, base: Floats, norm: Floats, slopes: Floats) -> None:
     """Of functions w (d, at least first + count): w.P0, |G'w| and G'w."""
     combine(table[0], w, first, count, base)
@@ -137,12 +99,13 @@ def over_ball(table: Floats, w: Floats, first: int, count: int, base: Floats, no
 
 
 @inner_kernel
-def largest(table: Floats, corners: Floats, w: Floats, count: int, work: Floats, slopes: Floats) -> None:
+def largest(table: Floats, w: Floats, count: int, work: Floats, slopes: Floats) -> None:
     """max of w.mu over the set M of a layer of :class:`Weights`, for ``count`` functions w (d, at least count).
 
-    Most of the time one of two guesses is right: a corner, and the point of the ball in the plane sum mu = 1.  Left in
-    ``work`` (6, at least count) are what :func:`over_ball` says of w less its largest entry, which w is then; the least
-    entry of that point, times the norm; the maximum, NaN where neither guess is right; and the largest entry.
+    With d <= 3 it is the least of three kinds of bounds: over the ball, over the ball and a row that is violated there,
+    and the largest entry of w.  Else one of the first and the last is right, most of the time.  Left in ``work`` (6, at
+    least count) are what :func:`over_ball` says of w less its largest entry, which w is then; the least entry of the
+    best point of the ball, times the norm; the maximum, NaN where it is neither bound; and the largest entry.
     """
     d = w.shape[0]
     base, norm, least, best, top, row = work[0], work[1], work[2], work[3], work[4], work[5]
@@ -155,57 +118,54 @@ def largest(table: Floats, corners: Floats, w: Floats, count: int, work: Floats,
     over_ball(table, w, 0, count, base, norm, slopes)
     for b in range(count):
         least[b] = 0.0
+        best[b] = norm[b]
     for i in range(d if d > 1 else 0):  # the only simulator has all the weight
+        offset, square = table[d, i], table[d + 1, i]
         combine(table[1:d, i], slopes, 0, count, row)
         for b in range(count):
-            least[b] = min(least[b], row[b] + table[d, i] * norm[b])
+            least[b] = min(least[b], row[b] + offset * norm[b])
+        if d == 3 and square > 0.0:
+            away, reach = -offset / square, np.sqrt(max(1.0 - offset * offset / square, 0.0) / square)
+            for b in range(count):
+                side = away * row[b] + reach * abs(table[2, i] * slopes[0, b] - table[1, i] * slopes[1, b])
+                best[b] = min(best[b], side if row[b] + offset * norm[b] < 0.0 else np.inf)
     for b in range(count):
-        best[b] = min(base[b] + norm[b], 0.0) if least[b] >= 0.0 else -np.inf
-    for c in range(corners.shape[0]):
-        combine(corners[c], w, 0, count, row)
+        best[b] = min(base[b] + best[b], 0.0) if d <= 3 or least[b] >= 0.0 else np.nan
+    for i in range(d if d > 3 else 0):
         for b in range(count):
-            best[b] = max(best[b], row[b])
-    for b in range(count if d > 3 else 0):
-        best[b] = best[b] if least[b] >= 0.0 or best[b] >= 0.0 else np.nan
+            best[b] = best[b] if w[i, b] + table[d + 3, i] < 0.0 else 0.0
 
 
 @inner_kernel
 def attained(
-    weights: Weights, h: int, w: Floats, work: Floats, slopes: Floats, b: int, picks: Integers, factors: Floats,
-    block_work: Floats, points: bool,
-) -> float:  # fmt: skip
-    """The maximum that :func:`largest` was asked for, also where neither guess is right.
+    table: Floats, w: Floats, work: Floats, slopes: Floats, b: int, points: bool, active: Integers, memory: Floats
+) -> float:
+    """The maximum that :func:`largest` was asked for, also where it is neither bound.
 
     A value of the dual problem, so an upper bound also where rounding interferes.  With ``points``, the first row of
-    ``block_work`` (10, d) receives a mu that attains it.
+    ``memory``, which needs three more than :func:`project`, receives a mu that attains it.
     """
-    table, corners = weights.table[h], weights.corners[h]
     d = w.shape[0]
-    mu, g = block_work[0], block_work[1]
-    base, norm, binding, best = work[0, b], work[1, b], work[2, b] < 0.0, work[3, b]
-    if binding and best <= 0.0:
-        for c in range(corners.shape[0]):
-            value = 0.0
-            for i in range(d):
-                value += corners[c, i] * w[i, b]
-            if value >= best:
-                for i in range(d):
-                    mu[i] = corners[c, i]
-                return float(work[4, b] + best)
+    mu, g, chi = memory[0, :d], memory[1, : d - 1], memory[2]
+    base, norm, binding, top = work[0, b], work[1, b], work[2, b] < 0.0, work[4, b]
     spread = 0.0
+    vertex = -1
     for i in range(d):
         spread = max(spread, -w[i, b])
+        vertex = i if w[i, b] + table[d + 3, i] >= 0.0 else vertex
+    if binding and vertex >= 0:
+        for i in range(d):
+            mu[i] = 1.0 if i == vertex else 0.0
+        return float(top)
     for j in range(d - 1):
         g[j] = slopes[j, b]
-        picks[j] = weights.active[h, j]
-    steep = norm > FLAT * spread
-    gain = largest_in_block(
-        table[1:d], table[d], table[d + 1], table[d + 2], norm, steep, steep and binding, g, picks, factors,
-        block_work[2:], points,
-    )  # fmt: skip
+        chi[j] = g[j] / norm if norm > FLAT * spread else table[d + 2, j]
+    gain = norm
+    if norm > FLAT * spread and binding:
+        gain = largest_in_block(table[1:d], table[d], table[d + 2], g, norm, points, chi, active, memory[3:])
     if points:
-        point_of(table, g, mu)
-    return float(work[4, b] + min(base + gain, 0.0))
+        point_of(table, chi, mu)
+    return float(top + min(base + gain, 0.0))
 
 
 @inner_kernel
@@ -228,10 +188,9 @@ class MixtureRows(NamedTuple):
 
     rows: Rows
     weights: Weights
-    picks: Integers
-    factors: Floats
+    active: Integers
     work: Floats
-    block_work: Floats
+    memory: Floats
 
 
 def mixture_rows_of(weights: Weights, features: Rows, n_actions: int) -> MixtureRows:
@@ -239,8 +198,8 @@ def mixture_rows_of(weights: Weights, features: Rows, n_actions: int) -> Mixture
     d = weights.table.shape[2]
     width = max(AT_A_TIME, n_actions)
     return MixtureRows(
-        features, weights, np.empty(d, dtype=np.int64), np.empty((2, d, d)), np.empty((2 * d + 5, width)),
-        np.empty((10, d)),
+        features, weights, np.empty(d, dtype=np.int64), np.empty((2 * d + 5, width)),
+        np.empty((3 + memory_rows(d - 1), d)),
     )  # fmt: skip
 
 
@@ -257,7 +216,7 @@ def mixture_means(
     start = row_begin(rows, h, 0, m)
     size = row_end(rows, h, N - 1, m) - start
     features = rows.values[start * d : (start + size) * d]
-    scale = table[d + 3, 0]
+    scale = table[d + 4, 0]
     w, slopes, work = data.work[:d], data.work[d : 2 * d - 1], data.work[2 * d - 1 :]
     points = found.shape[0] > 0
     possible = data.weights.smallest[h] <= 1.0 + ROUNDING
@@ -271,7 +230,7 @@ def mixture_means(
             combine(values, features.reshape((m, d * N)), i * N + begin * n_actions, number, w[i])
         if not dense:
             sparse_functions(rows, layer, features.reshape((d, size)), states[begin:end], values, w)
-        largest(table, data.weights.corners[h], w, number, work, slopes)
+        largest(table, w, number, work, slopes)
         for j in range(begin, end):
             first = (j if dense else states[j]) * n_actions
             shift = (j - begin) * n_actions
@@ -282,16 +241,14 @@ def mixture_means(
                 if not possible:
                     means[pair] = np.nan
                 elif points or not work[3, shift + a] <= 0.0:
-                    means[pair] = scale * attained(
-                        data.weights, h, w, work, slopes, shift + a, data.picks, data.factors, data.block_work, points
-                    )
+                    means[pair] = scale * attained(table, w, work, slopes, shift + a, points, data.active, data.memory)
                 if points:
                     at = row_begin(rows, h, pair, m) - start
                     row = found[at : row_end(rows, h, pair, m) - start]
                     if dense:
-                        mix(features, pair, N, d * N, data.block_work[0], row)
+                        mix(features, pair, N, d * N, data.memory[0, :d], row)
                     else:
-                        mix(features, at, size, 1, data.block_work[0], row)
+                        mix(features, at, size, 1, data.memory[0, :d], row)
 
 
 @inner_kernel
@@ -357,7 +314,7 @@ def bounds_of_mixtures(
 ) -> None:  # fmt: skip
     """Of entries with features (d, E), by the ball |chi| <= 1 and by single simulators; of e at e step + shift."""
     d = features.shape[0]
-    scale = table[d + 3, 0]
+    scale = table[d + 4, 0]
     base, norm, least, most = work[0], work[1], work[2], work[3]
     for first in range(begin, end, AT_A_TIME):
         count = min(AT_A_TIME, end - first)

@@ -132,27 +132,19 @@ def _bounds(
     confidence_set: ConfidenceSet, policy: Sequence[ArrayLike], targets: ArrayLike | None, sign: float
 ) -> list[Floats] | Floats:
     """The two public functions: the largest mean of sign * indicator, times the sign."""
-    sizes = confidence_set.layer_sizes
-    flat_policy = _checked_policy(confidence_set, policy)
-    if targets is not None:
-        wanted = _checked_targets(confidence_set, targets)
-        return _extreme(confidence_set, flat_policy, np.ascontiguousarray(wanted[:, 0]), wanted[:, 1], sign)
-    return np.split(_extreme(confidence_set, flat_policy, *_all_states(sizes), sign), np.cumsum(sizes[:-2]))
-
-
-def _checked_policy(confidence_set: ConfidenceSet, policy: Sequence[ArrayLike]) -> Floats:
-    """As one flat vector."""
     layers = Layers(confidence_set.layer_sizes, confidence_set.n_actions)
     flat = layers.flatten(list(policy), "policy")
     check_policy(layers, flat)
-    return flat
+    if targets is not None:
+        return _extreme(confidence_set, flat, *_checked_targets(confidence_set, targets), sign)
+    return np.split(_extreme(confidence_set, flat, *_all_states(layers.sizes), sign), np.cumsum(layers.sizes[:-2]))
 
 
-def _checked_targets(confidence_set: ConfidenceSet, targets: ArrayLike) -> Integers:
-    """Rows (layer, state) of integers, none of them twice."""
+def _checked_targets(confidence_set: ConfidenceSet, targets: ArrayLike) -> tuple[Integers, Integers]:
+    """Layers and states, from rows (layer, state) of integers, none of them twice."""
     given = float_array(targets, "targets", InvalidMDPError)
     if given.size == 0:
-        return np.empty((0, 2), dtype=np.int64)
+        given = np.empty((0, 2))
     if given.ndim != 2 or given.shape[1] != 2:
         raise InvalidMDPError(f"targets has shape {given.shape}; it must be rows (layer, state), shape (n, 2)")
     sizes, seen = confidence_set.layer_sizes, set()
@@ -167,7 +159,8 @@ def _checked_targets(confidence_set: ConfidenceSet, targets: ArrayLike) -> Integ
         if (h, s) in seen:
             raise InvalidMDPError(f"target (layer {h:g}, state {s:g}) is there twice; each may be asked for once")
         seen.add((h, s))
-    return given.astype(np.int64)
+    layers, states = given.T.astype(np.int64, order="C")
+    return layers, states
 
 
 def _all_states(sizes: Sequence[int]) -> tuple[Integers, Integers]:
@@ -314,7 +307,7 @@ def forward_intervals(
         entries = max(entries, row_end(data.rows, h, n * n_actions - 1, m) - row_begin(data.rows, h, 0, m))
     bounds = np.zeros((2, entries))  # of each entry of a layer; finite where nobody asks
     leads = np.empty((2, entries))  # of each state to each next state
-    heap = np.empty(widest, dtype=np.int64)
+    order = np.empty(widest, dtype=np.int64)
     room = np.empty(widest)
     low[0] = 1.0
     high[0] = 1.0
@@ -328,7 +321,7 @@ def forward_intervals(
         there_low = low[state + n : state + n + m]
         there_high = high[state + n : state + n + m]
         lead(data, layer, arrivals, share, policy[layer.block :], here_high, bounds[0], bounds[1], leads[0], leads[1])
-        next_intervals(arrivals, h, here_low, here_high, leads[0], leads[1], heap, room, there_low, there_high)
+        next_intervals(arrivals, h, here_low, here_high, leads[0], leads[1], order, room, there_low, there_high)
         if share:
             take_the_rest(there_low, there_high, 1.0)
         state += n
@@ -386,7 +379,7 @@ def lead(
 
 @inner_kernel
 def next_intervals(
-    arrivals: Arrivals, h: int, low: Floats, high: Floats, leads_least: Floats, leads_most: Floats, heap: Integers,
+    arrivals: Arrivals, h: int, low: Floats, high: Floats, leads_least: Floats, leads_most: Floats, order: Integers,
     room: Floats, next_low: Floats, next_high: Floats,
 ) -> None:  # fmt: skip
     """Of the next states, from the states of a layer that lead to each of them; the value of the others is 0."""
@@ -418,42 +411,49 @@ def next_intervals(
         # What finds no room elsewhere must be here, where it leads to the next state least.
         rest = left - (total - space)
         if rest > SETTLED:
-            least += placed(room, leads_least[begin : begin + count], -1.0, rest, heap)
+            least += placed(room, leads_least[begin : begin + count], -1.0, rest, order)
         if space > left:
-            full = most + placed(room, leads_most[begin : begin + count], 1.0, left, heap)
+            full = most + placed(room, leads_most[begin : begin + count], 1.0, left, order)
         next_low[t] = least
         next_high[t] = min(1.0, full)
         begin += count
 
 
 @inner_kernel
-def placed(room: Floats, values: Floats, sign: float, mass: float, heap: Integers) -> float:
-    """The largest (or least, with sign -1) value of some mass, each unit of which has the value of where it is put."""
-    count = values.shape[0]
-    for i in range(count):
-        heap[i] = i
-    for i in range(count // 2 - 1, -1, -1):
-        sift(values, sign, heap, i, count)
+def placed(room: Floats, values: Floats, sign: float, mass: float, order: Integers) -> float:
+    """The largest (or least, with sign -1) value of some mass, each unit of which has the value of where it is put.
+
+    Places are partitioned: what is better than a pivot has room for all that is left, or is full.
+    """
+    first, last = 0, values.shape[0]
+    for i in range(last):
+        order[i] = i
     total = 0.0
-    while count > 0 and mass > 0.0:
-        best = heap[0]
-        more = min(mass, room[best])
-        total += more * values[best]
-        mass -= more
-        count -= 1
-        heap[0] = heap[count]
-        sift(values, sign, heap, 0, count)
+    while first < last and mass > 0.0:
+        pivot = values[order[(first + last) // 2]]
+        above = i = first
+        below = last
+        better = level = value = 0.0  # the room, what fills the better places, and the room that is as good
+        while i < below:
+            s = order[i]
+            gain = sign * (values[s] - pivot)
+            if gain < 0.0:
+                below -= 1
+                order[i], order[below] = order[below], s
+                continue
+            if gain > 0.0:
+                order[i], order[above] = order[above], s
+                above += 1
+                better += room[s]
+                value += room[s] * values[s]
+            else:
+                level += room[s]
+            i += 1
+        if better >= mass:
+            last = above
+        else:
+            more = min(mass - better, level)
+            total += value + more * pivot
+            mass -= better + more
+            first = below
     return total
-
-
-@inner_kernel
-def sift(values: Floats, sign: float, heap: Integers, i: int, count: int) -> None:
-    """Make ``heap`` one again where its element i may be too small."""
-    while 2 * i + 1 < count:
-        child = 2 * i + 1
-        if child + 1 < count and sign * values[heap[child + 1]] > sign * values[heap[child]]:
-            child += 1
-        if not sign * values[heap[child]] > sign * values[heap[i]]:
-            break
-        heap[i], heap[child] = heap[child], heap[i]
-        i = child

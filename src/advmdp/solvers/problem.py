@@ -321,7 +321,7 @@ def kept_pairs(problem: Problem, tables: Sequence[Any]) -> Any:
 
 
 class EllipsoidTables(NamedTuple):
-    """Those of a :class:`ReducedEllipsoid`, without its active rows."""
+    """Those of a :class:`ReducedEllipsoid`, by what their axes are."""
 
     P0: Per.Next
     G: Per.Slope
@@ -333,8 +333,7 @@ class EllipsoidTables(NamedTuple):
 
 def kept_rows(problem: Problem, confidence_set: EllipsoidSet) -> EllipsoidTables:
     """The reduced form of a set, reachable states only."""
-    P0, G, E0, E, chi, _, smallest = confidence_set.reduced
-    reduced = EllipsoidTables(P0, G, E0, E, chi, smallest)
+    reduced = EllipsoidTables(*confidence_set.reduced)
     if problem.kept is None:
         return reduced
     sizes, A, k = problem.full_sizes, problem.n_actions, confidence_set.dim - 1
