@@ -22,17 +22,19 @@ from advmdp.solvers.layout import (
     whole,
 )
 
-LAYOUT = make_layout((1, 3, 2, 1), 2, [5, 4], [2, 1])
+LAYOUT = make_layout((1, 3, 2, 1), 2, [5, 4], [2, 1], [2, 5])
 
 
 class Everything(NamedTuple):
     """A buffer of each kind."""
 
     block: Per.Block
+    index: Per.Index
     next: Per.Next
+    set: Per.Set
+    entry: Per.Entry
     row: Per.Row
     free: Per.Free
-    cone: Per.Cone
     triangle: Per.Triangle
     slope: Per.Slope
     row_slope: Per.RowSlope
@@ -43,7 +45,6 @@ class Everything(NamedTuple):
     column: Per.Column
     room: Per.Room
     work: Per.Work
-    line: Per.Line
 
 
 class Few(NamedTuple):
@@ -77,10 +78,12 @@ def _number_layer(layout: Layout, h: int, record: Everything, few: Few) -> float
     """Add 1, 2, ... to the entries that layer h has of each buffer; the sizes of two of them and of other records."""
     here, other = layer(layout, h, (record, few))
     _number(here.block)
+    _number(here.index)
+    _number(here.set)
+    _number(here.entry.reshape(-1))
     _number(here.next.reshape(-1))
     _number(here.row.reshape(-1))
     _number(here.free.reshape(-1))
-    _number(here.cone.reshape(-1))
     _number(here.triangle.reshape(-1))
     _number(here.slope.reshape(-1))
     _number(here.row_slope.reshape(-1))
@@ -91,7 +94,6 @@ def _number_layer(layout: Layout, h: int, record: Everything, few: Few) -> float
     _number(here.column.reshape(-1))
     _number(here.room)
     _number(here.work.reshape(-1))
-    _number(here.line)
     (all_of,) = whole(layout, (record,))
     return here.slope.shape[1] + 100.0 * here.off.shape[0] + 10000.0 * other.block.shape[0] + 1e6 * all_of.state.size
 
@@ -99,7 +101,7 @@ def _number_layer(layout: Layout, h: int, record: Everything, few: Few) -> float
 @kernel
 def _number(x: np.ndarray) -> None:
     for i in range(x.shape[0]):
-        x[i] += i + 1.0
+        x[i] += i + 1
 
 
 def test_layers_share_out_each_buffer_without_gaps_or_overlap() -> None:
@@ -108,7 +110,7 @@ def test_layers_share_out_each_buffer_without_gaps_or_overlap() -> None:
         (here,) = layer_views(LAYOUT, h, (record,))
         for name, table in zip(record._fields, here, strict=True):
             assert len(table.shape) == len(EXTENTS[name])
-            table += 1.0
+            table += 1
     for name, buffer in zip(record._fields, record, strict=True):
         # Of states a layer has those of the next one too, but for the terminal one, which none has.
         expected = [1.0] + [2.0] * 5 + [0.0] if name == "state" else np.ones_like(buffer)
@@ -126,7 +128,7 @@ def test_compiled_views_are_those_of_the_interpreter(h: int) -> None:
     here, other = layer_views(LAYOUT, h, (same, few))
     assert kinds_of(Everything) == list(EXTENTS)
     for table in here:
-        table += 1.0 + np.arange(table.size).reshape(table.shape)
+        table += 1 + np.arange(table.size).reshape(table.shape)
     for compiled, interpreted in zip(record, same, strict=True):
         np.testing.assert_array_equal(compiled, interpreted)
     assert found == here.slope.shape[1] + 100 * here.off.shape[0] + 10000 * other.block.shape[0] + 7e6

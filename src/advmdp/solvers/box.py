@@ -72,7 +72,7 @@ def open_boxes(rows: Rows, layout: Layout, h: int, tau: float, memory: Memory, o
 
 
 @body_of(interior_point.look_layer, Rows)
-def look_at_boxes(rows: Rows, layout: Layout, h: int, memory: Memory, own: Own) -> None:
+def look_at_boxes(rows: Rows, layout: Layout, h: int, tau: float, memory: Memory, own: Own) -> None:
     """P is what is carried along."""
     (memory,) = layer(layout, h, (memory,))
     fill(memory.barrier, 0.0)

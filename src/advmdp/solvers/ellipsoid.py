@@ -103,12 +103,13 @@ def open_ellipsoids(rows: Rows, layout: Layout, h: int, tau: float, memory: Memo
 
 
 @body_of(interior_point.look_layer, Rows)
-def look_at_ellipsoids(rows: Rows, layout: Layout, h: int, memory: Memory, own: Own) -> None:
+def look_at_ellipsoids(rows: Rows, layout: Layout, h: int, tau: float, memory: Memory, own: Own) -> None:
     """P = P0 + G chi."""
     rows, memory, own = layer(layout, h, (rows, memory, own))
     points(rows, own.chi, memory.P)
     for j in range(own.w.shape[0]):
         memory.barrier[j] = own.free[j] * np.log(own.w[j])
+        own.omega[j] = interior_point.near_path(own.omega[j], tau / own.w[j])
         memory.work[0, j] += own.omega[j] * own.w[j]
 
 

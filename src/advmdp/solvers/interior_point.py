@@ -43,8 +43,12 @@ CERTAIN = 0.01
 # After a step shorter than this a careful iteration aims at the path, and no further along it.
 SHORT = 0.2
 SLOWEST = 0.95
+# See :func:`near_path`.
+FAR = 1000.0
 SHORT = 0.2
 SLOWEST = 0.95
+# See :func:`near_path`.
+FAR = 1000.0
 # Masses below this are handled by their logarithms, down to the rarest.
 LEAST_MASS = 1e-200
 RAREST = -1300.0
@@ -126,7 +130,7 @@ def open_layer(rows: Any, layout: Layout, h: int, tau: float, memory: Any, own: 
 
 
 @chosen_kernel
-def look_layer(rows: Any, layout: Layout, h: int, memory: Any, own: Any) -> None:
+def look_layer(rows: Any, layout: Layout, h: int, tau: float, memory: Any, own: Any) -> None:
     """``P``, and of ``barrier`` what is not the logarithms of slacks; other complementarity products are added to
     ``work[0]``."""
     raise NotImplementedError
@@ -298,8 +302,8 @@ def look(
                 here.log_q[b] = given.log_prior[b] - given.cost[b] + here.V[s]
         if R > 0:
             fill(products, 0.0)
-            look_at_slacks(here.y, here.lam, here.inverse, products)
-            look_layer(rows, layout, h, memory, own)
+            look_at_slacks(tau, here.y, here.lam, here.inverse, products)
+            look_layer(rows, layout, h, tau, memory, own)
             add_logarithms(here.y, every.work[1], here.barrier)
             mean_of_entries(here.P, view1(here.V, n, layout[h].nexts), here.ahead)
             for j in range(R):
@@ -571,13 +575,26 @@ def open_multipliers(product: float, y: Floats, lam: Floats) -> float:
 
 
 @inner_kernel
-def look_at_slacks(y: Floats, lam: Floats, inverse: Floats, products: Floats) -> None:
-    """1 / y, and the sums of lam y."""
+def look_at_slacks(tau: float, y: Floats, lam: Floats, inverse: Floats, products: Floats) -> None:
+    """1 / y, multipliers that are not too far from the path, and the sums of lam y."""
     r, R = y.shape
     for i in range(r):
         for j in range(R):
             inverse[i, j] = 1.0 / y[i, j]
+            lam[i, j] = near_path(lam[i, j], tau * inverse[i, j])
             products[j] += lam[i, j] * y[i, j]
+
+
+@inner_kernel
+def near_path(multiplier: float, there: float) -> float:
+    """A multiplier that counts, at most so many times above or below what it is on the path.
+
+    Steps of the points do not depend on it but for the curvature K: where that has collapsed they overshoot, and it
+    would not recover.
+    """
+    if multiplier == 0.0:
+        return 0.0
+    return float(min(max(multiplier, there / FAR), there * FAR))
 
 
 @inner_kernel

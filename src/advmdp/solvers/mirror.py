@@ -74,7 +74,7 @@ class _Attempt(NamedTuple):
     mu: float  # multiple of the usual first mu
 
 
-_CHAIN = (_Attempt("cold", 40, 1.0), _Attempt("careful", 1000, 1.0))
+_CHAIN = (_Attempt("cold", 40, 1.0), _Attempt("careful", 2000, 1.0))
 
 
 def _warm_attempt(share: float) -> _Attempt:

@@ -1,0 +1,81 @@
+"""The chain of attempts, each where it is the one that succeeds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from advmdp.solvers import SolverError, mirror, mirror_descent_step
+from tests.solvers.checks import flow_error, recomputed_gap
+from tests.solvers.instances import Instance, harsh, ordinary
+
+
+@pytest.mark.parametrize("family", ["ellipsoid", "simplex", "box"])
+@pytest.mark.parametrize("seed", [0, 2, 3])
+def test_careful_attempts_agree_with_the_usual_ones(family: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    instance = ordinary(family, seed)
+    problem = (instance.confidence_set, None, instance.loss, instance.step_size)
+    usual = mirror_descent_step(*problem, log_q=instance.log_q)
+    monkeypatch.setattr(mirror, "_CHAIN", mirror._CHAIN[1:])
+    careful = mirror_descent_step(*problem, log_q=instance.log_q)
+    assert (usual.status, careful.status) == ("cold", "careful")
+    assert abs(careful.value - usual.value) <= 2e-8
+    assert flow_error(careful, instance.confidence_set) <= 1e-12
+    assert recomputed_gap(instance, careful)[0] <= 1e-7
+    assert instance.confidence_set.contains(careful.kernels, tolerance=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("family", "seed", "status"),
+    [
+        ("ellipsoid", 0, "cold"), ("simplex", 1, "cold"), ("box", 0, "cold"),
+        ("ellipsoid", 47, "careful"), ("simplex", 58, "careful"), ("box", 121, "careful"),
+    ],
+)  # fmt: skip
+def test_each_attempt_is_needed(family: str, seed: int, status: str) -> None:
+    instance = harsh(family, seed)
+    step = mirror_descent_step(instance.confidence_set, None, instance.loss, instance.step_size, log_q=instance.log_q)
+    assert step.status == status
+    assert recomputed_gap(instance, step)[0] <= 1e-7
+
+
+def test_exact_minima_prove_what_multipliers_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    instance = harsh("simplex", 163)
+    problem = (instance.confidence_set, None, instance.loss, instance.step_size)
+    assert mirror_descent_step(*problem, log_q=instance.log_q).status == "careful"
+    monkeypatch.setattr(mirror, "_least_means", lambda *_: np.full(instance_pairs(instance), -np.inf))
+    with pytest.raises(SolverError):
+        mirror_descent_step(*problem, log_q=instance.log_q)
+
+
+def instance_pairs(instance: Instance) -> int:
+    return sum(table.size for table in instance.log_q)
+
+
+@pytest.mark.parametrize("family", ["ellipsoid", "box"])
+def test_a_step_like_the_last_one_succeeds_warm(family: str) -> None:
+    instance = ordinary(family, 0)
+    problem = (instance.confidence_set, None, instance.loss, instance.step_size)
+    first = mirror_descent_step(*problem, log_q=instance.log_q)
+    second = mirror_descent_step(*problem, log_q=instance.log_q, warm=first.warm)
+    assert (first.status, second.status) == ("cold", "warm")
+    assert abs(first.value - second.value) <= 2e-8
+
+
+# Deep occupancies and thin sets.  Simplex 631: only just not empty, into which no centring finds from far outside.
+# Simplex 30025: nearly a point, out of which the centring stepped.  Box 30040 and 91014: rare states at kinks.
+# Box 20126, simplex 123022 and 140290: lost by the smoothed dual that was the last resort before.
+@pytest.mark.parametrize(
+    ("family", "seed"),
+    [
+        ("ellipsoid", 51), ("ellipsoid", 39), ("box", 395), ("box", 285), ("box", 49), ("simplex", 631),
+        ("simplex", 30025),
+        ("box", 30040), ("box", 91014), ("box", 20126), ("simplex", 123022), ("simplex", 140290),
+    ],
+)  # fmt: skip
+def test_steps_that_were_lost_are_solved(family: str, seed: int) -> None:
+    instance = harsh(family, seed)
+    step = mirror_descent_step(instance.confidence_set, None, instance.loss, instance.step_size, log_q=instance.log_q)
+    assert flow_error(step, instance.confidence_set) <= 1e-12
+    assert recomputed_gap(instance, step)[0] <= 1e-7
+    assert instance.confidence_set.contains(step.kernels, tolerance=1e-8)
