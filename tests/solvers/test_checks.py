@@ -67,4 +67,4 @@ def test_coarse_prices_of_rare_states_are_improved(family: str, seed: int) -> No
     instance = harsh(family, seed)
     step = solve(instance, "pairs", instance.loss)
     gap, _ = recomputed_gap(instance, step)
-    assert -1e-12 <= gap <= 1e-9
+    assert -1e-12 <= gap <= 2e-9

@@ -40,6 +40,7 @@ UNHURRIED = 0.3
 # Complementarity need not become less than this share of the tolerance; rounding would spoil the rows.
 ENOUGH = 0.05
 CERTAIN = 0.01
+SHARPEST = 1e-12  # no tolerance is taken to be smaller
 # After a step shorter than this a careful iteration aims at the path, and no further along it.
 SHORT = 0.2
 SLOWEST = 0.95
@@ -201,7 +202,7 @@ def iterate(
         mu, weighted, flow = look(layout, rows, step, tau, iteration == 0, memory, own)
         mu /= count
         last = stuck or iteration == limit or not mu >= 0.0
-        if last or (weighted < promising and flow < 1e-6):
+        if last or (weighted < max(promising, SHARPEST) and flow < 1e-6):
             found = certify(layout, rows, step, memory, own)
             good = abs(found[1]) <= tolerance and found[2] <= largest_residual
             best = better(found, best, good, every)
@@ -233,7 +234,7 @@ def iterate(
 @inner_kernel
 def enough(mu: float, weighted: float, tolerance: float, largest_residual: float) -> float:
     """Complementarity that need not become less, where ``mu`` has this weight."""
-    return min(ENOUGH * tolerance / weighted * mu, CERTAIN * largest_residual)
+    return min(ENOUGH * max(tolerance, SHARPEST) / weighted * mu, CERTAIN * largest_residual)
 
 
 @inner_kernel
