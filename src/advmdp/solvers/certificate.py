@@ -386,11 +386,3 @@ def settle(
         if sweep > 0 and worst < 1.0:
             break
     return worst
-
-
-@inner_kernel
-def set_scale(layout: Layout, mass: Floats, scale: Floats) -> None:
-    """``scale_s = 1 / sqrt(mass_s)`` from log masses, as far as floating point goes."""
-    for i in range(scale.shape[0] - 1):
-        scale[i] = np.exp(-0.5 * max(mass[i], -1300.0))
-    scale[scale.shape[0] - 1] = 0.0

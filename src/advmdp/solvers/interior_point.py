@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from advmdp._compiled import chosen_kernel, inner_kernel, kernel
 from advmdp._arrays import Floats
+from advmdp._compiled import chosen_kernel, inner_kernel, kernel
 from advmdp.solvers import tridiagonal
 from advmdp.solvers.certificate import certify_rolled, log_mass, start_prices
 from advmdp.solvers.layout import Layout, Per, copy_into, fill, layer, view1, view2, whole
@@ -338,7 +338,7 @@ def weigh(
     layout: Layout, h: int, every_log_q: Floats, log_q: Floats, q: Floats, place: Any, half: Floats, root: Floats,
     scale: Floats, work: Floats,
 ) -> None:  # fmt: skip
-    """Roots of the masses of pairs, ``half``, and of row sets, and scales of states; by logarithms where they underflow."""
+    """Roots of the masses of pairs and row sets, scales of states; by logarithms where masses underflow."""
     n = layout[h].states
     N = q.shape[0]
     for b in range(N):

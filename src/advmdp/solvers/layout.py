@@ -112,7 +112,9 @@ kinds_of: Callable[[Any], list[str]] = cache(_kinds_of)
 
 def allocate(record: Any, layout: Layout) -> Any:
     """A record of buffers, all zero."""
-    return record(*(_shaped(np.zeros(length_of(layout, kind), _dtype(kind)), layout, kind) for kind in kinds_of(record)))
+    return record(
+        *(_shaped(np.zeros(length_of(layout, kind), _dtype(kind)), layout, kind) for kind in kinds_of(record))
+    )
 
 
 def _dtype(kind: str) -> Any:

@@ -381,7 +381,9 @@ def _solve_box(confidence_set: BoxSet, problem: Problem, warm: Mapping[str, Floa
     def restart() -> None:
         memory.P[:] = rows.inside
 
-    search = _Search(confidence_set, space, layout, rows, problem, tolerance, lambda: _kept("kernels", memory.kept_kernels, last))
+    search = _Search(
+        confidence_set, space, layout, rows, problem, tolerance, lambda: _kept("kernels", memory.kept_kernels, last)
+    )
     if last is not None:
         share = box.move_inside(layout, places, last, np.empty(0) if before is None else before, space.places[0])
         if search.solved(_warm_attempt(share)):
