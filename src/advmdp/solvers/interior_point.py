@@ -37,17 +37,13 @@ LARGEST_MOVE = 4.0
 # While flow is off by more than this share of the mass of a state, complementarity falls to this share, and not lower.
 UNSETTLED = 1e-3
 UNHURRIED = 0.3
-# Complementarity need not become less than this share of the tolerance; rounding would spoil the rows.
+# Complementarity need not become less than this share of the tolerance, nor a slack's than this one of the largest
+# residual: rounding would spoil the rows.  No tolerance is taken to be smaller than the last of these.
 ENOUGH = 0.05
 CERTAIN = 0.01
-SHARPEST = 1e-12  # no tolerance is taken to be smaller
+SHARPEST = 1e-12
 # After a step shorter than this a careful iteration aims at the path, and no further along it.
 SHORT = 0.2
-SLOWEST = 0.95
-# See :func:`near_path`.
-FAR = 1000.0
-SHORT = 0.2
-SLOWEST = 0.95
 # See :func:`near_path`.
 FAR = 1000.0
 # Masses below this are handled by their logarithms, down to the rarest.
@@ -95,7 +91,7 @@ class Memory(NamedTuple):
     root: Per.Set  # sqrt of the mass of the pairs of a set
     ahead: Per.Set  # P.V, and later its lower bound over the set
     barrier: Per.Set  # B
-    level: Per.Set  # of the logarithms at the analytic centre
+    level: Per.Set  # of the logarithms at the first points
     shift: Per.Set  # what the aim changes of log q
     room: Per.Set  # the longest step that stays inside, and then how far a set goes
     y: Per.Row  # slacks, multipliers, and how both move
@@ -197,7 +193,6 @@ def iterate(
     best = np.nan, np.inf, np.inf
     stuck = False
     length = 1.0
-    share = UNHURRIED
     for iteration in range(limit + 1):
         mu, weighted, flow = look(layout, rows, step, tau, iteration == 0, memory, own)
         mu /= count
@@ -209,8 +204,7 @@ def iterate(
             if good or last:
                 break
         assemble(layout, rows, careful, memory, own)
-        centring = length < SHORT
-        target = mu if careful and centring else share * mu
+        target = mu if careful and length < SHORT else UNHURRIED * mu
         if not careful:
             # Mehrotra's rule: the less complementarity the predictor leaves, the closer the aim.
             longest, second, largest = direction(layout, rows, tau, 0.0, 0.0, memory, own)
@@ -225,8 +219,6 @@ def iterate(
             length = min(1.0, (1.0 - short) * longest)
             length = min(length, LARGEST_MOVE / largest) if largest > 0.0 else length
             advance(layout, rows, length, memory, own)
-            if careful and not centring:
-                share = min(np.sqrt(share), SLOWEST) if length < SHORT else max(share**1.5, UNHURRIED)
             tau += length * (target - tau)
     return best[0], best[1], best[2], iteration
 

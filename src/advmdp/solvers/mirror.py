@@ -243,11 +243,11 @@ class _Search:
     def solved(self, attempt: _Attempt) -> bool:
         """Whether this attempt, from where the working memory says, meets the tolerance."""
         space, memory = self.space, self.space.memory
-        arguments = (
+        value, gap, residual, used = interior_point.iterate(
             self.layout, self.rows, self.step, attempt.mu * self.mu, attempt.mu * MU, self.tolerance,
-            space.kind.CERTIFIABLE * self.tolerance, LARGEST_RESIDUAL, attempt.limit,
+            space.kind.CERTIFIABLE * self.tolerance, LARGEST_RESIDUAL, attempt.limit, attempt.status == "careful",
+            *space.places,
         )  # fmt: skip
-        value, gap, residual, used = interior_point.iterate(*arguments, attempt.status == "careful", *space.places)
         found = memory.kept_log_q, memory.kept_q, memory.kept_kernels
         return self.offer((value, gap, residual), used, attempt.status, *found)
 
