@@ -87,7 +87,7 @@ def answers() -> Iterator[tuple[str, np.ndarray]]:
         for family, seed in (("ellipsoid", 10), ("simplex", 0), ("box", 1), ("l1", 5)):
             instance = ordinary(family, seed)
             problem = (instance.confidence_set, None, instance.loss, instance.step_size)
-            for attempts in (*((attempt,) for attempt in chain[1:] if family in ("ellipsoid", "box")), ()):
+            for attempts in (chain[1:], ()):
                 mirror._CHAIN = attempts
                 step = mirror_descent_step(*problem, log_q=instance.log_q)
                 yield f"{family} by {step.status}", step.flat.log_q
@@ -141,16 +141,16 @@ def certificates() -> dict[str, np.ndarray]:
         centres = [np.array([centre, 1.0 - centre])] * 2
         confidence_set = EllipsoidSet(features, centres, [100.0 * np.eye(2)] * 2, radius, simplex=simplex)
         SPACES.spaces.clear()
-        mirror_descent_step(confidence_set, None, one, 1.0, log_q=[np.zeros((1, 1)), np.full((2, 1), np.log(0.5))])
+        log_q = np.array([0.0, np.log(0.5), np.log(0.5)])
+        mirror_descent_step(confidence_set, None, one, 1.0, log_q=log_q)
         (space,) = SPACES.spaces.values()
-        rows = ellipsoid.Rows(*confidence_set.reduced[:4])
-        x, step = space.points[0], Step(np.array([0.0, np.log(0.5), np.log(0.5)]), np.zeros(3))
+        rows, step = ellipsoid.Rows(*confidence_set.reduced[:4]), Step(log_q, np.zeros(3))
         residuals = []
         for share in (0.9, 1.1):
             # From where theta is the centre of the reduced form to the boundary that is nearest, and beyond.
             way = 1.0 if name == "sphere" else -rows.E0.min() / rows.E[rows.E0.argmin()]
-            x.xi[:] = share * way * x.q[: len(x.xi)]
-            residuals.append(certify(space.layout, rows, step, x, space.memory, space.own)[2])
+            space.own.chi[:] = share * way
+            residuals.append(certify(space.layout, rows, step, space.memory, space.own)[2])
         found[name] = np.array(residuals)
     return found
 

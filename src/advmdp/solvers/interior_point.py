@@ -40,7 +40,7 @@ UNHURRIED = 0.3
 # Complementarity need not become less than this share of the tolerance, nor a slack's than this one of the largest
 # residual: rounding would spoil the rows.  No tolerance is taken to be smaller than the last of these.
 ENOUGH = 0.05
-CERTAIN = 0.01
+CERTAIN = 1e-3
 SHARPEST = 1e-12
 # After a step shorter than this a careful iteration aims at the path, and no further along it.
 SHORT = 0.2

@@ -21,12 +21,11 @@ from advmdp.confidence import BoxSet, ConfidenceSet, EllipsoidSet, KnownKernels,
 from advmdp.errors import InvalidSpecError
 from advmdp.layered import checked_available, masked_layers, with_copied_rows
 from advmdp.rows.ellipsoid import EMPTY_MARGIN
-from advmdp.rows.layer import layer_extremes
-from advmdp.solvers import box, ellipsoid, interior_point
+from advmdp.solvers import box, ellipsoid, interior_point, robust
 from advmdp.solvers.balls import Balls
 from advmdp.solvers.centring import Points, place_points
 from advmdp.solvers.conditional import conditional_step
-from advmdp.solvers.layout import addresses, allocate, make_layout
+from advmdp.solvers.layout import addresses, allocate, length_of, make_layout
 from advmdp.solvers.masks import StandIns, stand_ins
 from advmdp.solvers.problem import (
     Answer,
@@ -74,7 +73,8 @@ class _Attempt(NamedTuple):
     mu: float  # multiple of the usual first mu
 
 
-_CHAIN = (_Attempt("cold", 40, 1.0), _Attempt("careful", 2000, 1.0))
+# After these, the smoothed dual (`robust`), which is slower and solves nearly all that they leave.
+_CHAIN = (_Attempt("cold", 40, 1.0), _Attempt("careful", 100, 1.0))
 
 
 def _warm_attempt(share: float) -> _Attempt:
@@ -265,16 +265,21 @@ class _Search:
             self.best = Answer(log_q, q, kernels, *found, 0, status, self.kept() if good else {})
         return good
 
-    def from_anew(self, restart: Callable[[], None]) -> Answer:
-        """The attempts that take nothing from the step before; the last one is judged by exact minima as well."""
+    def from_anew(self, restart: Callable[[], None], resort: Callable[[], robust.Result]) -> Answer:
+        """The attempts that take nothing from the step before, the last of them judged by exact minima as well; and
+        then the last resort."""
+        memory = self.space.memory
         for attempt in _CHAIN:
             restart()
             if self.solved(attempt):
                 return self.answer
-        memory = self.space.memory
-        memory.bound[:] = _least_means(self.confidence_set, self.problem, memory.V)
-        found = interior_point.certify_exactly(self.space.layout, self.step, self.space.places[0])
-        self.offer(found, 0, "careful", memory.kept_log_q, memory.kept_q, memory.kept_kernels)
+        if _CHAIN:
+            memory.bound[:] = robust.least_means(self.confidence_set, self.problem, memory.V)
+            exact = interior_point.certify_exactly(self.layout, self.step, self.space.places[0])
+            if self.offer(exact, 0, "careful", memory.kept_log_q, memory.kept_q, memory.kept_kernels):
+                return self.answer
+        found = resort()
+        self.offer(found.certificate, found.iterations, "smoothed", found.log_q, found.q, found.kernels)
         return self.answer
 
     @property
@@ -282,21 +287,6 @@ class _Search:
         """The best, good or not."""
         assert self.best is not None
         return self.best._replace(iterations=self.iterations)
-
-
-def _least_means(confidence_set: ConfidenceSet, problem: Problem, V: Floats) -> Floats:
-    """The minimum of P.V over each row set, in the order of blocks."""
-    data, found, sizes, at = confidence_set.compiled_rows(), [], problem.sizes, 0
-    for h in range(len(sizes) - 2):
-        at += sizes[h]
-        layer, prices = confidence_set.layer(h), V[at : at + sizes[h + 1]]
-        states, nexts = (np.arange(layer.n), np.arange(layer.m)) if problem.kept is None else problem.kept[h : h + 2]
-        # A state that no row leads to is not worth going to.
-        values, means = np.full(layer.m, -prices.max()), np.empty(layer.n * layer.n_actions)
-        values[nexts] = -prices
-        layer_extremes(data, layer, states, values, means)
-        found.append(-means.reshape(layer.n, -1)[states].T.ravel())
-    return np.concatenate([*found, np.zeros(sizes[-2] * problem.n_actions)])
 
 
 def _given(warm: Mapping[str, Floats], name: str, like: Floats) -> Floats | None:
@@ -319,7 +309,9 @@ def _solve_ellipsoid(
     require_rows(confidence_set, bool((smallest > EMPTY_MARGIN).any()))
     widths = list(problem.sizes[1:-1])
     space = _space(ellipsoid, problem, [dim] * len(widths) if simplex else widths, [dim - 1] * len(widths))
-    return _solve_polyhedra(confidence_set, space, ellipsoid.Rows(*sets), chi, problem, warm, tolerance)
+    # The entries of P are rows themselves, unless it is a mixture.
+    base = None if simplex else np.zeros_like(sets[0])
+    return _solve_polyhedra(confidence_set, space, ellipsoid.Rows(*sets), base, chi, problem, warm, tolerance)
 
 
 @_solve.register
@@ -327,7 +319,7 @@ def _solve_l1(confidence_set: L1Set, problem: Problem, warm: Mapping[str, Floats
     balls = Balls.of(confidence_set, problem)
     space = _space(ellipsoid, problem, balls.rows, balls.free)
     rows, chi = balls.polyhedra(space.layout), np.zeros_like(space.own.chi)
-    return _solve_polyhedra(confidence_set, space, rows, chi, problem, warm, tolerance)
+    return _solve_polyhedra(confidence_set, space, rows, None, chi, problem, warm, tolerance)
 
 
 def _space(kind: Any, problem: Problem, rows: list[int], free: list[int]) -> _Space:
@@ -337,8 +329,8 @@ def _space(kind: Any, problem: Problem, rows: list[int], free: list[int]) -> _Sp
 
 
 def _solve_polyhedra(
-    confidence_set: ConfidenceSet, space: _Space, rows: ellipsoid.Rows, chi: Floats, problem: Problem,
-    warm: Mapping[str, Floats], tolerance: float,
+    confidence_set: ConfidenceSet, space: _Space, rows: ellipsoid.Rows, base: Floats | None, chi: Floats,
+    problem: Problem, warm: Mapping[str, Floats], tolerance: float,
 ) -> Answer:  # fmt: skip
     """The attempts over row sets P0 + G chi, E0 + E chi >= 0, |chi| <= 1, with points chi of them."""
     last, before, known = (_given(warm, name, chi) for name in ("chi", "before", "centre"))
@@ -353,6 +345,10 @@ def _solve_polyhedra(
         centre[:] = chi
         place(np.inf, centre, centre)
 
+    def resort() -> robust.Result:
+        restart()  # where the smoothed dual starts from, and a later warm step returns to
+        return robust.smoothed_step(confidence_set, problem, space.layout, rows, base, space.own.chi, tolerance)
+
     def kept() -> Warm:
         return _kept("chi", space.own.chi, last) | {"centre": centre.copy()}
 
@@ -361,7 +357,7 @@ def _solve_polyhedra(
         share = place(np.inf if known is None else WARM_COMFORT, last, centre if before is None else before)
         if search.solved(_warm_attempt(share)):
             return search.answer
-    return search.from_anew(restart)
+    return search.from_anew(restart, resort)
 
 
 @_solve.register
@@ -381,6 +377,16 @@ def _solve_box(confidence_set: BoxSet, problem: Problem, warm: Mapping[str, Floa
     def restart() -> None:
         memory.P[:] = rows.inside
 
+    def resort() -> robust.Result:
+        nonlocal last
+        memory.place[:] = space.alone
+        box.prepare(space.layout, problem.n_actions, *bounds, places, space.places[0])
+        layout = make_layout(problem.sizes, problem.n_actions, [2 * m for m in widths], [m - 1 for m in widths])
+        sets, centres = robust.box_sets(layout, rows), np.zeros(length_of(layout, "free"))
+        found = robust.smoothed_step(confidence_set, problem, layout, sets, rows.low, centres, tolerance)
+        last, memory.kept_kernels[:] = None, found.kernels
+        return found
+
     search = _Search(
         confidence_set, space, layout, rows, problem, tolerance, lambda: _kept("kernels", memory.kept_kernels, last)
     )
@@ -388,7 +394,7 @@ def _solve_box(confidence_set: BoxSet, problem: Problem, warm: Mapping[str, Floa
         share = box.move_inside(layout, places, last, np.empty(0) if before is None else before, space.places[0])
         if search.solved(_warm_attempt(share)):
             return search.answer
-    return search.from_anew(restart)
+    return search.from_anew(restart, resort)
 
 
 def _shared(space: _Space, loose: NDArray[np.bool_]) -> tuple[Any, NDArray[np.int64]]:
