@@ -1,24 +1,23 @@
 """Which sources a kernel is compiled from: what numba has cached of it is fresh as long as they are the same.
 
-Numba looks at the function's own file and at what its closure holds: there goes a fingerprint of what it calls.
+Numba looks at the date of the function's own file, and names its files after the function's qualified name: a
+fingerprint of what it calls goes there.  So no file of an earlier version is read either: it might name modules that
+are gone.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from functools import cache, update_wrapper
+from functools import cache
 from pathlib import Path
-from types import CellType, FunctionType
 from typing import Any
 
 
 def sealed(function: Any) -> Any:
-    """The function with the fingerprint in its closure, under a name that its code does not mention."""
-    assert not function.__closure__, "it has one already"
-    code, cell = function.__code__.replace(co_freevars=("sources",)), CellType(fingerprint(function.__module__))
-    made = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, (cell,))
-    return update_wrapper(made, function)
+    """The function, with the fingerprint in its qualified name."""
+    function.__qualname__ += f"_{fingerprint(function.__module__)[:16]}"
+    return function
 
 
 @cache

@@ -40,7 +40,7 @@ class WeightSet:
         guess = work[3, 0]
         assert d > 3 or guess <= 0.0
         if guess <= 0.0:
-            assert work[4, 0] + guess == pytest.approx(value, rel=1e-10, abs=1e-10 * np.ptp(w))
+            assert work[4, 0] + guess == pytest.approx(value, rel=1e-11, abs=1e-11 * np.ptp(w))
         return value, mu
 
     def outside(self, mu):

@@ -79,7 +79,6 @@ class BoxSet(ConfidenceSet):
         loose = np.zeros(self.n_actions * len(reached), dtype=np.bool_)
         self.some_empty = mark_reachable(self.rows, self.flat_upper, sizes, self.n_actions, reached, loose)
         self.loose = np.split(loose.reshape(-1, self.n_actions), np.cumsum(self.layer_sizes[:-1]))[:-1]
-        self.flat_loose = loose[: -self.n_actions * self.layer_sizes[-1]]
         self._set_reachable(np.split(reached, np.cumsum(self.layer_sizes[:-1])))
 
     def with_estimate(self, lower: list[Any], upper: list[Any]) -> Self:

@@ -1,8 +1,8 @@
 """The mirror step over row sets whose row problems have kinks: Newton's method on prices along a central path.
 
 For prices V the dual of a step is D(V) = V(s_0) - sum_b q_b with log q_b = log prior_b - cost_b + V(s) - m_b(V), where
-m_b, the minimum of P.V over the row set of pair b, has kinks.  With the logarithmic barrier B_b of the set, which is
-zero at its analytic centre, it is smoothed by tau,
+m_b, the minimum of P.V over the row set of pair b, has kinks.  With the logarithmic barrier B_b of the set, shifted to
+be zero at the point where the iteration starts, it is smoothed by tau,
 
     m_b(V) = min over the set of P.V - tau B_b(P),     -m_b'' = G K^-1 G',  K the Hessian of the row problem,
 

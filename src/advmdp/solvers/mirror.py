@@ -208,6 +208,8 @@ class _Space:
         self.kind = kind
         self.alone = np.concatenate([np.arange(n) for n in self.layout["blocks"][:-1]])
         self.memory.place[:] = self.alone
+        #: The last layout in which pairs share row sets, and how many of these its layers have.
+        self.shared, self.counts = self.layout, list[int]()
 
     @cached_property
     def rows(self) -> Any:
@@ -234,7 +236,7 @@ class _Search:
         """``kept``: what the next step may start from, where the answer in the working memory is good."""
         self.confidence_set, self.space, self.layout, self.problem = confidence_set, space, layout, problem
         self.tolerance, self.kept = tolerance, kept
-        self.rows, self.given = addresses(rows), rows
+        self.rows, self.given = addresses(rows), rows  # who has addresses keeps what is there
         self.step = addresses(interior_point.Step(problem.log_prior, problem.cost))
         self.mu = MU * max(problem.highest_cost, LEAST_COST)
         self.iterations = 0
@@ -367,9 +369,7 @@ def _solve_box(confidence_set: BoxSet, problem: Problem, warm: Mapping[str, Floa
     memory, rows = space.memory, space.rows
     bounds = kept_bounds(problem, confidence_set)
     require_rows(confidence_set, confidence_set.some_empty)
-    every = problem.kept is None
-    layout, place = _shared(space, confidence_set.flat_loose if every else kept_pairs(problem, confidence_set.loose))
-    memory.place[:] = place
+    layout, memory.place[:] = _shared(space, kept_pairs(problem, confidence_set.loose))
     places = addresses(rows)
     box.prepare(layout, problem.n_actions, *bounds, places, space.places[0])
     last, before = _given(warm, "kernels", memory.kernels), _given(warm, "before", memory.kernels)
@@ -402,7 +402,7 @@ def _shared(space: _Space, loose: NDArray[np.bool_]) -> tuple[Any, NDArray[np.in
 
     ``loose`` is in the order of tables (S_h, A).
     """
-    sizes, n_actions, rows, free = space.shape
+    sizes, n_actions = space.shape[:2]
     if not loose.any():
         return space.layout, space.alone
     places, counts, at = [], [], 0
@@ -416,7 +416,9 @@ def _shared(space: _Space, loose: NDArray[np.bool_]) -> tuple[Any, NDArray[np.in
         place[shared] = place[first]
         places.append(place)
         counts.append(int(place.max()) + 1)
-    return make_layout(sizes, n_actions, rows, free, counts[:-1]), np.concatenate(places)
+    if counts != space.counts:  # as long as no other pair is known well enough the layout stays
+        space.counts, space.shared = counts, make_layout(*space.shape, counts[:-1])
+    return space.shared, np.concatenate(places)
 
 
 _solve.register(KnownKernels)(solve_known)
