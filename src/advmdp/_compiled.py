@@ -54,7 +54,7 @@ def chosen_kernel(function: F) -> F:
 
 def body_of(chosen: Any, kind: type) -> Callable[[Any], Any]:
     """Make of a function the inner kernel that a :func:`chosen_kernel` is for this kind."""
-    return lambda function: chosen.register(kind, inner_kernel(function))
+    return lambda function: chosen.register(kind if INTERPRETED else getattr(kind, "At", kind), inner_kernel(function))
 
 
 _announce = cache(lambda: say("compiling numerical kernels (once; the result is cached) ..."))

@@ -19,12 +19,14 @@ from advmdp.solvers.layout import (
     layer,
     layer_views,
     make_layout,
+    record,
     whole,
 )
 
 LAYOUT = make_layout((1, 3, 2, 1), 2, [5, 4], [2, 1], [2, 5])
 
 
+@record
 class Everything(NamedTuple):
     """A buffer of each kind."""
 
@@ -47,6 +49,7 @@ class Everything(NamedTuple):
     work: Per.Work
 
 
+@record
 class Few(NamedTuple):
     """Another record."""
 

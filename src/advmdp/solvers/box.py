@@ -17,13 +17,14 @@ from advmdp._compiled import body_of, inner_kernel, kernel
 from advmdp.solvers import interior_point, tridiagonal
 from advmdp.solvers.centring import LEAST_SHARE, warm_share
 from advmdp.solvers.interior_point import Memory
-from advmdp.solvers.layout import Layout, Per, copy_into, fill, layer, view2, whole
+from advmdp.solvers.layout import Layout, Per, copy_into, fill, layer, record, view2, whole
 
 # The gap is between a quarter of the weighted complementarity and all of it.
 CERTIFIABLE = 3.0
 FIXED_WIDTH = 1e-11
 
 
+@record
 class Rows(NamedTuple):
     """Tightened intervals, 1 where an entry is free and 0 where it is fixed, and an interior point, which is also the
     value of the fixed entries."""
@@ -34,6 +35,7 @@ class Rows(NamedTuple):
     inside: Per.Entry
 
 
+@record
 class Own(NamedTuple):
     """Working memory."""
 
@@ -99,7 +101,8 @@ def factor_boxes(rows: Rows, layout: Layout, h: int, careful: bool, memory: Memo
 def bend_boxes(rows: Rows, layout: Layout, h: int, memory: Memory, own: Own) -> None:
     """``sum Q (diag(d) - d d' / sum d)``, a graph Laplacian: its diagonal, d_t (sum of the others) / sum d, must not
     come out of a difference."""
-    there = view2(memory.diag, layout[h + 1].diag_at, layout[h].nexts, layout[h].nexts)
+    (every,) = whole(layout, (memory,))
+    there = view2(every.diag, layout[h + 1].diag_at, layout[h].nexts, layout[h].nexts)
     memory, own = layer(layout, h, (memory, own))
     m, R = own.spread.shape
     n = layout[h].states

@@ -14,7 +14,7 @@ import numpy as np
 from advmdp._arrays import Floats
 from advmdp._compiled import inner_kernel, kernel
 from advmdp.solvers import tridiagonal
-from advmdp.solvers.layout import Layout, Per, copy_into, fill, layer, view1, view2, whole
+from advmdp.solvers.layout import Layout, Per, copy_into, fill, layer, record, view1, view2, whole
 
 # A warm start goes a share of the way from the centre of each block to where the last step ended, the further the less
 # the rows have moved in that step: the share loses PER_MOVE times their relative move.
@@ -28,6 +28,7 @@ LIMIT = 40
 FLOORS = (0.1, 1e-4, 1e-8, 1e-12)
 
 
+@record
 class Points(NamedTuple):
     """Points of all blocks."""
 

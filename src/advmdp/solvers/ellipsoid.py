@@ -17,7 +17,7 @@ from advmdp.solvers import interior_point
 from advmdp.solvers.centring import tightest, way_to_sphere
 from advmdp.solvers.certificate import ROW_ROUNDING
 from advmdp.solvers.interior_point import Memory
-from advmdp.solvers.layout import Layout, Per, fill, layer, view1
+from advmdp.solvers.layout import Layout, Per, fill, layer, record, view1
 
 # The gap is seldom less than nine tenths of the weighted complementarity.
 CERTIFIABLE = 1.25
@@ -25,6 +25,7 @@ CERTIFIABLE = 1.25
 THINNEST = 1e-14
 
 
+@record
 class Rows(NamedTuple):
     """The presolved sets."""
 
@@ -34,6 +35,7 @@ class Rows(NamedTuple):
     E: Per.RowSlope
 
 
+@record
 class Own(NamedTuple):
     """Points with their cones, how they move, and working memory."""
 

@@ -26,7 +26,7 @@ from advmdp._arrays import Floats
 from advmdp._compiled import chosen_kernel, inner_kernel, kernel
 from advmdp.solvers import tridiagonal
 from advmdp.solvers.certificate import certify_rolled, log_mass, start_prices
-from advmdp.solvers.layout import Layout, Per, copy_into, fill, layer, view1, view2, whole
+from advmdp.solvers.layout import Layout, Per, copy_into, fill, layer, record, view1, view2, whole
 
 # The share of the way to the boundary that a step leaves: it shrinks with what the corrector leaves of complementarity,
 # or near the end steps would gain no more than two digits.
@@ -53,6 +53,7 @@ RAREST = -1300.0
 FACTORS = 12
 
 
+@record
 class Step(NamedTuple):
     """The objective: minimise sum of q cost + q log(q / prior)."""
 
@@ -60,6 +61,7 @@ class Step(NamedTuple):
     cost: Per.Block
 
 
+@record
 class Memory(NamedTuple):
     """What the iteration works on, whatever the kind of set; allocated once per shape."""
 
@@ -398,9 +400,9 @@ def assemble(layout: Layout, rows: Any, careful: bool, memory: Memory, own: Any)
         factor_layer(rows, layout, h, careful, memory, own)
         bend_layer(rows, layout, h, memory, own)
         depth = here.stacked.shape[1] * R
-        there = view2(memory.diag, layout[h + 1].diag_at, m, m)
-        tridiagonal.add_gram(there, view2(memory.stacked, 0, m, depth), depth, 1.0)
-    tridiagonal.factor(layout, memory.diag, memory.off, memory.stacked)
+        there = view2(every.diag, layout[h + 1].diag_at, m, m)
+        tridiagonal.add_gram(there, view2(every.stacked, 0, m, depth), depth, 1.0)
+    tridiagonal.factor(layout, every.diag, every.off, every.stacked)
 
 
 @inner_kernel
@@ -431,7 +433,7 @@ def direction(
             for s in range(n):
                 b = start_at + s
                 here.dV[s] -= here.half[b] * here.scale[s] * (here.half[b] * here.shift[here.place[b]])
-    tridiagonal.solve(layout, memory.diag, memory.off, dV)
+    tridiagonal.solve(layout, every.diag, every.off, dV)
     for i in range(dV.shape[0]):
         dV[i] *= every.scale[i]
     dV[dV.shape[0] - 1] = 0.0

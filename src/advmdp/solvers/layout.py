@@ -1,19 +1,20 @@
 """Where the ragged data of all layers lies in flat buffers, shared by every solver of the mirror step.
 
-A record of buffers (a NamedTuple) is handed to kernels as the addresses of its arrays, as numba counts references to
-every array of a tuple in every function that it is given to.  :data:`layer` and :data:`whole` make views of them.
-Views own nothing: whoever calls a kernel keeps the arrays alive.
+A :func:`record` of buffers (a NamedTuple) is handed to kernels as the address of a table of addresses: numba would
+unpack a tuple of arrays wherever it is handed on, and count references to each of them.  :data:`layer` and
+:data:`whole` make views, which own nothing.
 """
 
 from __future__ import annotations
 
+from collections import namedtuple
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 import numpy as np
 from numba import types
-from numba.extending import intrinsic
+from numba.extending import intrinsic, lower_getattr_generic, models, register_model
 from numba.np import arrayobj
 from numpy.typing import NDArray
 
@@ -102,31 +103,40 @@ def length_of(layout: Layout, kind: str) -> int:
     return int(layout[f"{kind}_at"][-1]) + (kind == "state")
 
 
-def _kinds_of(record: Any) -> list[str]:
+def _kinds_of(kind: Any) -> list[str]:
     """The kind of each buffer of a record."""
-    return [hint.__metadata__[0] for hint in get_type_hints(record, include_extras=True).values()]
+    return [hint.__metadata__[0] for hint in get_type_hints(kind, include_extras=True).values()]
 
 
 kinds_of: Callable[[Any], list[str]] = cache(_kinds_of)
 
 
-def allocate(record: Any, layout: Layout) -> Any:
+def allocate(kind: Any, layout: Layout) -> Any:
     """A record of buffers, all zero."""
-    return record(
-        *(_shaped(np.zeros(length_of(layout, kind), _dtype(kind)), layout, kind) for kind in kinds_of(record))
-    )
+    return kind(*(_shaped(np.zeros(length_of(layout, each), _dtype(each)), layout, each) for each in kinds_of(kind)))
 
 
 def _dtype(kind: str) -> Any:
     return np.int64 if kind == "index" else np.float64
 
 
-def addresses(record: Record) -> Record:
-    """A record as kernels take it.  Interpreted, they take the arrays themselves."""
+def record(kind: type[Record]) -> type[Record]:
+    """Let kernels take records of this kind: as :attr:`At`, the address of a table of the addresses of its buffers."""
+    made: Any = kind
+    names = {"__module__": kind.__module__, "__qualname__": f"{kind.__qualname__}.At", "record": kind}
+    # Numba calls what is compiled for a type by the name of the type.
+    made.At = type(f"{kind.__module__}.{kind.__qualname__}", (namedtuple("At", "table"),), names)
+    return kind
+
+
+def addresses(made: Any) -> Any:
+    """A record as kernels take it, which keeps it alive.  Interpreted, they take the record itself."""
     if _interpreted.INTERPRETED:
-        return record
-    made: Any = record
-    return made._make([buffer.__array_interface__["data"][0] for buffer in record])  # type: ignore[no-any-return]
+        return made
+    table = np.array([buffer.__array_interface__["data"][0] for buffer in made])
+    at = made.At(table.__array_interface__["data"][0])
+    at.held = made, table
+    return at
 
 
 def _shaped(buffer: Floats, layout: Layout, kind: str) -> Floats:
@@ -138,16 +148,18 @@ def _shaped(buffer: Floats, layout: Layout, kind: str) -> Floats:
 # kernel by kernel, a good part of the time of compilation.
 
 
-def _borrow(context: Any, builder: Any, address: Any, view: Any, start: Any, shape: list[Any]) -> Any:
-    """Code for a view of this type and shape, ``start`` entries behind an address."""
-    made = arrayobj.make_array(view)(context, builder)
+def _borrow(
+    context: Any, builder: Any, address: Any, view: Any, start: Any, shape: list[Any], place: Any = None
+) -> Any:
+    """Code for a view of this type and shape, ``start`` entries behind an address; in its ``place``, if it has one."""
+    made = arrayobj.make_array(view)(context, builder, ref=place)
     item = context.get_constant(types.intp, 8)
     strides = [item]
     for length in reversed(shape[1:]):
         strides.insert(0, builder.mul(strides[0], length))
     address = builder.add(address, builder.mul(start, item))
     arrayobj.populate_array(made, builder.inttoptr(address, made.data.type), shape, strides, item, None)
-    return made._getvalue()
+    return made._getvalue() if place is None else None
 
 
 def _view(buffer: Any, ndim: int) -> Any:
@@ -180,17 +192,47 @@ def _view3(context: Any, buffer: Any, start: Any, rows: Any, inner: Any, columns
     return _view(buffer, 3)
 
 
+class Part(types.NamedTuple):
+    """The type of a record of views, on the stack of the kernel that makes them.
+
+    A tuple of them would do, if LLVM did not take all of its numbers apart wherever one of the views is named.
+    """
+
+    def __init__(self, views: Any, record: Any) -> None:
+        super().__init__(views, record)  # type: ignore[no-untyped-call]
+        self.name = f"Part({self.name})"
+
+
+@register_model(Part)
+class PartModel(models.PrimitiveModel):
+    """Where the views are."""
+
+    def __init__(self, manager: Any, part: Part) -> None:
+        views = manager.lookup(types.BaseTuple.from_types(tuple(part)))
+        super().__init__(manager, part, views.get_value_type().as_pointer())  # type: ignore[no-untyped-call]
+
+
+@lower_getattr_generic(Part)  # type: ignore[untyped-decorator]
+def _field(context: Any, builder: Any, part: Part, value: Any, name: str) -> Any:
+    return builder.load(_place(context, builder, value, part.fields.index(name)))
+
+
+def _place(context: Any, builder: Any, value: Any, index: int) -> Any:
+    return builder.gep(value, [context.get_constant(types.int32, i) for i in (0, index)], inbounds=True)
+
+
 def _views(layout: Any, records: Any, entire: bool) -> Any:
     """The typing and code generation of :data:`layer` and :data:`whole`."""
-    kinds = [kinds_of(record.instance_class) for record in records]
+    classes = [each.instance_class.record for each in records]
+    kinds = [kinds_of(each) for each in classes]
 
     def sizes(kind: str) -> tuple[str, ...]:
         return (f"{kind}_at",) if entire and kind != "work" else EXTENTS[kind]
 
     numbers = {True: types.int64, False: types.float64}
     views = [[types.Array(numbers[kind == "index"], len(sizes(kind)), "C") for kind in each] for each in kinds]
-    named = [types.BaseTuple.from_types(v, r.instance_class) for v, r in zip(views, records, strict=True)]
-    made = types.BaseTuple.from_types(named)
+    parts = [Part(view, each) for view, each in zip(views, classes, strict=True)]
+    made = types.BaseTuple.from_types(parts)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         value, *h, given = arguments
@@ -205,19 +247,20 @@ def _views(layout: Any, records: Any, entire: bool) -> Any:
             place = builder.add(first, context.get_constant(types.intp, LAYER.fields[name][1]))
             return builder.load(builder.inttoptr(place, whole_number.as_pointer()))
 
-        def borrowed(i: int, j: int) -> Any:
-            kind = kinds[i][j]
-            start = context.get_constant(types.intp, 0) if entire else number(f"{kind}_at")
-            shape = [number(name) for name in sizes(kind)]
-            if entire and kind == "state":
-                shape = [builder.add(shape[0], context.get_constant(types.intp, 1))]
-            return _borrow(context, builder, builder.extract_value(given, (i, j)), views[i][j], start, shape)
+        def borrow(i: int, part: Part) -> Any:
+            with builder.goto_entry_block():
+                place = builder.alloca(context.get_value_type(part).pointee)
+            addresses = builder.inttoptr(builder.extract_value(given, (i, 0)), whole_number.as_pointer())
+            for j, (view, kind) in enumerate(zip(part, kinds[i], strict=True)):
+                start = context.get_constant(types.intp, 0) if entire else number(f"{kind}_at")
+                shape = [number(name) for name in sizes(kind)]
+                if entire and kind == "state":
+                    shape = [builder.add(shape[0], context.get_constant(types.intp, 1))]
+                address = builder.load(builder.gep(addresses, [context.get_constant(types.intp, j)]))
+                _borrow(context, builder, address, view, start, shape, _place(context, builder, place, j))
+            return place
 
-        parts = [
-            context.make_tuple(builder, name, [borrowed(i, j) for j in range(len(name))])
-            for i, name in enumerate(named)
-        ]
-        return context.make_tuple(builder, made, parts)
+        return context.make_tuple(builder, made, [borrow(i, part) for i, part in enumerate(parts)])
 
     return (made(layout, records) if entire else made(layout, types.intp, records)), generate
 

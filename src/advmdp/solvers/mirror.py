@@ -236,7 +236,7 @@ class _Search:
         """``kept``: what the next step may start from, where the answer in the working memory is good."""
         self.confidence_set, self.space, self.layout, self.problem = confidence_set, space, layout, problem
         self.tolerance, self.kept = tolerance, kept
-        self.rows, self.given = addresses(rows), rows  # who has addresses keeps what is there
+        self.rows = addresses(rows)
         self.step = addresses(interior_point.Step(problem.log_prior, problem.cost))
         self.mu = MU * max(problem.highest_cost, LEAST_COST)
         self.iterations = 0

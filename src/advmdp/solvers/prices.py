@@ -32,7 +32,7 @@ from advmdp.solvers.certificate import (
     roll_forward,
     settle,
 )
-from advmdp.solvers.layout import Layout, Per, copy_into, fill, view1, view2, whole
+from advmdp.solvers.layout import Layout, Per, copy_into, fill, record, view1, view2, whole
 
 # No exponent V(s) - m_b moves by more than this in one step: beyond, the exponential has left its tangent.
 LARGEST_MOVE = 4.0
@@ -56,6 +56,7 @@ SWEEPS = 200
 ENOUGH = 1e-9
 
 
+@record
 class Memory(NamedTuple):
     """Working memory, allocated once per shape; kernels are given its ``places``."""
 
@@ -258,13 +259,13 @@ def newton_step(layout: Layout, rows: Any, again: bool, places: Memory) -> tuple
         if not again:
             bend(rows, layout, h, places)
     if not again:
-        tridiagonal.factor(layout, places.diag, places.off, places.stacked)
+        tridiagonal.factor(layout, memory.diag, memory.off, memory.stacked)
     flow = 0.0
     for i in range(last):
         memory.step[i] = memory.gradient[i]
         flow = max(flow, abs(memory.gradient[i]) * scale[i])
     memory.step[last] = 0.0
-    tridiagonal.solve(layout, places.diag, places.off, memory.step)
+    tridiagonal.solve(layout, memory.diag, memory.off, memory.step)
     slope = 0.0
     for i in range(last):
         slope += memory.gradient[i] * memory.step[i]
