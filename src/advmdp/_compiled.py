@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, singledispatch
+from functools import singledispatch
 from typing import Any, TypeVar, cast
 
 import numba
 from numba.extending import overload
 
 from advmdp._interpreted import INTERPRETED
-from advmdp._log import say
+from advmdp._log import say_once
 from advmdp._sources import sealed
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 # ``error_model="numpy"`` removes the zero-division branch from inner loops (and lets 0/0 be NaN, which callers test
-# for).  Fast-math stays off, so that products are formed in the order in which they are written, which keeps them in
-# range (:func:`sum_kernel` is the exception).  Entries for C and for Python cost compile time where nothing calls them.
+# for).  No fast-math: products are formed as written, which keeps them in range.  Unused entries cost compile time.
 _OPTIONS: dict[str, Any] = {"error_model": "numpy", "nogil": True, "no_cfunc_wrapper": True}
 _INNER: Any = _OPTIONS | {"no_rewrites": True, "no_cpython_wrapper": True}
 
@@ -32,11 +31,13 @@ def inner_kernel(function: F, **options: Any) -> F:
     return function if INTERPRETED else cast(F, numba.njit(function, **_INNER | options))
 
 
-def sum_kernel(function: F) -> F:
-    """An inner kernel whose sums may be taken in any order and fused with products: dot products vectorise.
+def inlined_kernel(function: F) -> F:
+    """An inner kernel that is written out where it is called: LLVM would compile it anew on each level above."""
+    return inner_kernel(function, inline="always")
 
-    Processors may differ by rounding.  For plain sums and dot products only: products of three would be rearranged too.
-    """
+
+def sum_kernel(function: F) -> F:
+    """An inner kernel of plain sums and dot products, taken in any order and fused.  Products of three would be, too."""
     return inner_kernel(function, fastmath={"reassoc", "contract"})
 
 
@@ -46,7 +47,8 @@ def chosen_kernel(function: F) -> F:
 
     @overload(chosen, jit_options=_INNER, strict=False)
     def choose(*arguments: Any) -> Any:
-        _announce()  # numba asks for a body only where it has cached no caller of it
+        # Numba has cached no caller of it.
+        say_once("compiling numerical kernels (once; the result is cached) ...")
         return chosen.dispatch(arguments[0].instance_class).py_func
 
     return cast(F, chosen)
@@ -55,6 +57,3 @@ def chosen_kernel(function: F) -> F:
 def body_of(chosen: Any, kind: type) -> Callable[[Any], Any]:
     """Make of a function the inner kernel that a :func:`chosen_kernel` is for this kind."""
     return lambda function: chosen.register(kind if INTERPRETED else getattr(kind, "At", kind), inner_kernel(function))
-
-
-_announce = cache(lambda: say("compiling numerical kernels (once; the result is cached) ..."))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from functools import cache
 
 logger = logging.getLogger("advmdp")
 
@@ -14,3 +15,6 @@ def say(text: str) -> None:
         logger.info(text)
     elif logger.level <= logging.INFO:
         print(f"advmdp: {text}", file=sys.stderr, flush=True)
+
+
+say_once = cache(say)

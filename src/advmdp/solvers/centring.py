@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from advmdp._arrays import Floats
-from advmdp._compiled import inner_kernel, kernel
+from advmdp._compiled import inlined_kernel, inner_kernel, kernel
 from advmdp.solvers import tridiagonal
 from advmdp.solvers.layout import Layout, Per, copy_into, fill, layer, record, view1, view2, whole
 
@@ -58,7 +58,7 @@ def place_points(layout: Layout, rows: Any, comfort: float, points: Points, work
     return share
 
 
-@inner_kernel
+@inlined_kernel
 def warm_share(centre: Floats, before: Floats, last: Floats) -> float:
     """How far to go from ``centre`` back to ``last``, given how far that had moved from ``before``."""
     moved = 0.0
@@ -70,7 +70,7 @@ def warm_share(centre: Floats, before: Floats, last: Floats) -> float:
     return min(max(share, LEAST_SHARE), LARGEST_SHARE)
 
 
-@inner_kernel
+@inlined_kernel
 def centre_layer(E0: Floats, E: Floats, comfort: float, points: Floats, work: Floats, scratch: Floats) -> None:
     """Centre, in place, the points of a layer that have a slack below ``comfort / rows``, as far as possible."""
     n_rows, k, N = E.shape
@@ -114,7 +114,7 @@ def way_to_sphere(along: float, length: float, inside: float) -> float:
     return float(room / (root + along) if along > 0.0 else (root - along) / length)
 
 
-@inner_kernel
+@inlined_kernel
 def move_towards(E0: Floats, E: Floats, share: float, goals: Floats, points: Floats, work: Floats) -> None:
     """Move the points of a layer, inside their blocks, by ``share`` of the way to the goals, or to the edge where it is
     nearer."""
@@ -153,7 +153,7 @@ def move_towards(E0: Floats, E: Floats, share: float, goals: Floats, points: Flo
             points[j, b] += share * longest[b] * (goals[j, b] - points[j, b])
 
 
-@inner_kernel
+@inlined_kernel
 def centre_block(E0: Floats, E: Floats, point: Floats, n_rows: int, k: int, floor: float, scratch: Floats) -> bool:
     """Newton's method for one block; whether an interior point is found, else ``point`` is left as it was."""
     y = view1(scratch, 0, n_rows)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from advmdp._arrays import Floats
-from advmdp._compiled import inner_kernel
+from advmdp._compiled import inlined_kernel, inner_kernel
 from advmdp.solvers.layout import Layout, copy_into, view1, view2
 from advmdp.solvers.tridiagonal import dot
 
@@ -131,7 +131,7 @@ def log_arrivals(layout: Layout, h: int, kernels: Floats, log_q: Floats, work: F
             out[t] = top + np.log(total) if top > -np.inf else -np.inf
 
 
-@inner_kernel
+@inlined_kernel
 def roll_forward(layout: Layout, kernels: Floats, work: Floats, log_q: Floats, q: Floats, mass: Floats) -> float:
     """Keep the policy of ``log_q`` and make q its occupancy measure under ``kernels``, in place.
 
@@ -190,7 +190,7 @@ def normalise_rows(P: Floats, total: Floats) -> float:
     return off
 
 
-@inner_kernel
+@inlined_kernel
 def rounding_of_masses(
     layout: Layout, log_q: Floats, mass: Floats, entry_rounding: Floats, work: Floats, blur: Floats
 ) -> None:
@@ -245,7 +245,7 @@ def certify_layer(
     return value, gap, residual
 
 
-@inner_kernel
+@inlined_kernel
 def certify_rolled(
     layout: Layout, log_prior: Floats, cost: Floats, prices: Floats, bound: Floats, exact: bool, kernels: Floats,
     entry_rounding: Floats, work: Floats, log_q: Floats, q: Floats, mass: Floats, blur: Floats,
@@ -274,7 +274,7 @@ def certify_rolled(
     return value, gap, residual
 
 
-@inner_kernel
+@inlined_kernel
 def start_prices(
     layout: Layout, kernels: Floats, reach: Floats, log_prior: Floats, cost: Floats, settled: bool,
     work: Floats, log_q: Floats, mass: Floats, prices: Floats, log_weight: Floats,
@@ -352,7 +352,7 @@ def price_spread(layout: Layout, prices: Floats) -> float:
     return spread
 
 
-@inner_kernel
+@inlined_kernel
 def settle(
     layout: Layout, kernels: Floats, log_prior: Floats, cost: Floats, limit: int, work: Floats,
     log_q: Floats, mass: Floats, prices: Floats,

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from advmdp._arrays import Floats
-from advmdp._compiled import chosen_kernel, inner_kernel, kernel
+from advmdp._compiled import chosen_kernel, inlined_kernel, inner_kernel, kernel
 from advmdp.solvers import tridiagonal
 from advmdp.solvers.certificate import certify_rolled, log_mass, start_prices
 from advmdp.solvers.layout import Layout, Per, copy_into, fill, layer, record, view1, view2, whole
@@ -225,13 +225,13 @@ def iterate(
     return best[0], best[1], best[2], iteration
 
 
-@inner_kernel
+@inlined_kernel
 def enough(mu: float, weighted: float, tolerance: float, largest_residual: float) -> float:
     """Complementarity that need not become less, where ``mu`` has this weight."""
     return min(ENOUGH * max(tolerance, SHARPEST) / weighted * mu, CERTAIN * largest_residual)
 
 
-@inner_kernel
+@inlined_kernel
 def better(
     found: tuple[float, float, float], best: tuple[float, float, float], good: bool, every: Any
 ) -> tuple[float, float, float]:
@@ -244,7 +244,7 @@ def better(
     return found
 
 
-@inner_kernel
+@inlined_kernel
 def start(
     layout: Layout, rows: Any, step: Step, tau: float, per_spread: float, careful: bool, memory: Memory, own: Any
 ) -> tuple[float, float]:
@@ -276,7 +276,7 @@ def start(
     return tau, max(count, 1.0)
 
 
-@inner_kernel
+@inlined_kernel
 def look(
     layout: Layout, rows: Any, step: Step, tau: float, first: bool, memory: Memory, own: Any
 ) -> tuple[float, float, float]:
@@ -363,7 +363,7 @@ def weigh(
         root[j] = np.sqrt(root[j])
 
 
-@inner_kernel
+@inlined_kernel
 def assemble(layout: Layout, rows: Any, careful: bool, memory: Memory, own: Any) -> None:
     """Form and factor the system in the prices, scaled."""
     (every,) = whole(layout, (memory,))
@@ -405,7 +405,7 @@ def assemble(layout: Layout, rows: Any, careful: bool, memory: Memory, own: Any)
     tridiagonal.factor(layout, every.diag, every.off, every.stacked)
 
 
-@inner_kernel
+@inlined_kernel
 def direction(
     layout: Layout, rows: Any, tau: float, target: float, second_order: float, memory: Memory, own: Any
 ) -> tuple[float, float, float]:
@@ -466,7 +466,7 @@ def direction(
     return longest, second, largest if abs(dV[0] + second) < np.inf else np.inf
 
 
-@inner_kernel
+@inlined_kernel
 def advance(layout: Layout, rows: Any, length: float, memory: Memory, own: Any) -> None:
     """Move everything by ``length`` times its direction."""
     (every,) = whole(layout, (memory,))
@@ -480,7 +480,7 @@ def advance(layout: Layout, rows: Any, length: float, memory: Memory, own: Any) 
         advance_layer(rows, layout, h, memory, own)
 
 
-@inner_kernel
+@inlined_kernel
 def certify(layout: Layout, rows: Any, step: Step, memory: Memory, own: Any) -> tuple[float, float, float]:
     """Repair the iterate into a flow-feasible (q, P), and return its (value, gap, residual).
 
@@ -499,7 +499,7 @@ def certify(layout: Layout, rows: Any, step: Step, memory: Memory, own: Any) -> 
     return value, gap, residual if inside else np.inf
 
 
-@inner_kernel
+@inlined_kernel
 def certify_bounded(layout: Layout, step: Step, exact: bool, memory: Memory) -> tuple[float, float, float]:
     """With the bounds and kernels that are there."""
     given, every = whole(layout, (step, memory))
