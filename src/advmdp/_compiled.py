@@ -37,7 +37,10 @@ def inlined_kernel(function: F) -> F:
 
 
 def sum_kernel(function: F) -> F:
-    """An inner kernel of plain sums and dot products, taken in any order and fused.  Products of three would be, too."""
+    """An inner kernel of plain sums and dot products, which vectorise: any order, and fused.
+
+    Products of three would be rearranged as well.
+    """
     return inner_kernel(function, fastmath={"reassoc", "contract"})
 
 
