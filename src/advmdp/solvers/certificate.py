@@ -21,8 +21,6 @@ from advmdp.solvers.tridiagonal import dot
 # Rows of an iterate's kernels may be outside their sets by this much, from rounding and from entries cut off at zero:
 # their sums, their entries, and their squared length in units of the radius.
 ROW_ROUNDING = 1e-9
-# See :func:`start_prices`.
-LIFT = 14.0
 
 
 @inner_kernel
@@ -276,37 +274,22 @@ def certify_rolled(
 
 @inlined_kernel
 def start_prices(
-    layout: Layout, kernels: Floats, reach: Floats, log_prior: Floats, cost: Floats, settled: bool,
-    work: Floats, log_q: Floats, mass: Floats, prices: Floats, log_weight: Floats,
+    layout: Layout, kernels: Floats, log_prior: Floats, cost: Floats, settled: bool, work: Floats, mass: Floats,
+    prices: Floats, log_q: Floats,
 ) -> float:  # fmt: skip
-    """Prices and occupancies to start from, by a soft Bellman recursion under ``kernels``.
+    """Prices to start from, by a soft Bellman recursion under ``kernels``; the largest spread of them within a layer.
 
-    Each state keeps its prior mass where that is between exp(-LIFT) and exp(LIFT) times the mass that the policy
-    rolls into it under ``reach`` (the kernels mixed with all that the sets allow): a state whose prior mass is 1e-300
-    must be able to take on what the set forces into it, and one that only the rarest action leads to must not start
-    with more.  If ``settled``, masses and policy are made consistent instead (:func:`settle`).  ``mass`` receives the
-    logarithms.  Returns the largest spread of prices within a layer.
+    The masses of states, whose logarithms ``mass`` receives, are those of the prior, or, if ``settled``, those that the
+    policy rolls forward (:func:`settle`).
     """
-    H = layout.shape[0] - 1
-    given = work[1]
     prices[prices.shape[0] - 1] = 0.0
     if settled:
-        copy_into(log_weight, log_prior)
-        settle(layout, kernels, log_prior, cost, 60, work, log_weight, mass, prices)
-        return price_spread(layout, prices)
-    for h in range(H):
-        log_mass(layout, h, log_prior, view1(mass, layout[h].state_at, layout[h].states))
-    price_masses(layout, kernels, log_prior, cost, work[0], mass, prices, log_weight)
-    copy_into(log_q, log_weight)
-    mass[0] = 0.0
-    for h in range(H):
-        here = view1(mass, layout[h].state_at, layout[h].states)
-        there = view1(mass, layout[h + 1].state_at, layout[h].nexts if h < H - 1 else 0)
-        roll_layer(layout, h, reach, log_q, given, here, work[2], there)
-        log_mass(layout, h, log_prior, given)
-        for s in range(layout[h].states):
-            here[s] = min(max(given[s], here[s] - LIFT), here[s] + LIFT)
-    price_masses(layout, kernels, log_prior, cost, work[0], mass, prices, log_weight)
+        copy_into(log_q, log_prior)
+        settle(layout, kernels, log_prior, cost, 60, work, log_q, mass, prices)
+    else:
+        for h in range(layout.shape[0] - 1):
+            log_mass(layout, h, log_prior, view1(mass, layout[h].state_at, layout[h].states))
+        price_masses(layout, kernels, log_prior, cost, work[0], mass, prices, log_q)
     return price_spread(layout, prices)
 
 

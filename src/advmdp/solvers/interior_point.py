@@ -86,7 +86,6 @@ class Memory(NamedTuple):
     bound: Per.Block
     kernels: Per.Next
     kept_kernels: Per.Next
-    reach: Per.Next  # kernels mixed with all that the sets allow
     entry_rounding: Per.Next  # how well an entry of P is known
     P: Per.Entry
     entries: Per.Entry  # tables on their way to pairs
@@ -182,7 +181,7 @@ def answer_layer(rows: Any, layout: Layout, h: int, memory: Any, own: Any) -> bo
 @kernel
 def iterate(
     layout: Layout, rows: Any, step: Step, tau: float, per_spread: float, tolerance: float, promising: float,
-    largest_residual: float, limit: int, careful: bool, memory: Memory, own: Any,
+    largest_residual: float, limit: int, settled: bool, careful: bool, memory: Memory, own: Any,
 ) -> tuple[float, float, float, int]:  # fmt: skip
     """(value, gap, residual, iterations) of the certificate that meets the tolerance, or else of the one with the
     smallest gap and residual together; ``kept_log_q`` and its like then hold its answer.
@@ -191,7 +190,7 @@ def iterate(
     from above, is ``promising``; what is left of flow, they repair.
     """
     (every,) = whole(layout, (memory,))
-    tau, count = start(layout, rows, step, tau, per_spread, careful, memory, own)
+    tau, count = start(layout, rows, step, tau, per_spread, settled, memory, own)
     best = np.nan, np.inf, np.inf
     stuck = False
     length = 1.0
@@ -246,7 +245,7 @@ def better(
 
 @inlined_kernel
 def start(
-    layout: Layout, rows: Any, step: Step, tau: float, per_spread: float, careful: bool, memory: Memory, own: Any
+    layout: Layout, rows: Any, step: Step, tau: float, per_spread: float, settled: bool, memory: Memory, own: Any
 ) -> tuple[float, float]:
     """Prices to start from, and multipliers with products tau, which is returned; the number of these products."""
     given, every = whole(layout, (step, memory))
@@ -257,16 +256,13 @@ def start(
         (here,) = layer(layout, h, (memory,))
         hand_out(here.place, here.P, here.kernels)
         rounding = reach_layer(rows, layout, h, memory, own)
-        hand_out(here.place, here.entries, here.reach)
+        hand_out(here.place, here.entries, here.entry_rounding)
         m, N = here.kernels.shape
         for t in range(m):
             for b in range(N):
-                upper = here.reach[t, b]
-                here.entry_rounding[t, b] = rounding * upper
-                here.reach[t, b] = 0.9 * here.kernels[t, b] + 0.1 / m * min(upper, 1.0)
+                here.entry_rounding[t, b] *= rounding
     spread = start_prices(
-        layout, every.kernels, every.reach, given.log_prior, given.cost, careful, every.work, every.found_log_q,
-        every.mass, every.V, every.log_q,
+        layout, every.kernels, given.log_prior, given.cost, settled, every.work, every.mass, every.V, every.log_q
     )  # fmt: skip
     tau = max(tau, per_spread * spread)
     for h in range(layout.shape[0] - 2):

@@ -247,8 +247,8 @@ class _Search:
         space, memory = self.space, self.space.memory
         value, gap, residual, used = interior_point.iterate(
             self.layout, self.rows, self.step, attempt.mu * self.mu, attempt.mu * MU, self.tolerance,
-            space.kind.CERTIFIABLE * self.tolerance, LARGEST_RESIDUAL, attempt.limit, attempt.status == "careful",
-            *space.places,
+            space.kind.CERTIFIABLE * self.tolerance, LARGEST_RESIDUAL, attempt.limit, attempt.status != "warm",
+            attempt.status == "careful", *space.places,
         )  # fmt: skip
         found = memory.kept_log_q, memory.kept_q, memory.kept_kernels
         return self.offer((value, gap, residual), used, attempt.status, *found)
