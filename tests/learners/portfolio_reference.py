@@ -39,10 +39,10 @@ class Reference:
         self.log_pi = [np.log(table) for table in self.uniform]
         self.D_b = self.H * log(self.A)
         self.Delta_b = sqrt(self.D_b * self.n)
-        self.set = BoxSet(self.rows(0.0), self.rows(1.0))
         self.counts, self.epoch_counts = self.rows(0.0), self.rows(0.0)
         # What the others know.
         self.mixture = MixtureWeights.empty(model, shared=shared) if isinstance(model, LinearMixtureModel) else None
+        self.set = self.new_set()
         self.m = [self.tables(0.0) for _ in EXPERTS]
         self.errors = np.zeros(len(EXPERTS))
         self.visits = self.tables(0.0)

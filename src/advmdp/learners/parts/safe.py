@@ -8,7 +8,6 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from advmdp.confidence import ConfidenceSet
-from advmdp.confidence.box import all_kernels
 from advmdp.confidence.counts import BernsteinBoxes, VisitCounts
 from advmdp.confidence.likelihood_ratio import likelihood_ratio
 from advmdp.confidence.regression import joint_regression
@@ -69,11 +68,9 @@ class SafeBase:
             self.estimator, self.sets = VisitCounts(self.layers, model.support), BernsteinBoxes(self.layers, None, zeta)
 
     def start(self) -> SafeState:
-        """The uniform policy, and all kernels."""
-        everything = all_kernels(self.layers.sizes, self.layers.n_actions, self.model.support)
-        return SafeState(
-            self.layers.uniform_policy, self._log_first, self.first_scale, self.estimator.empty(), everything
-        )
+        """The uniform policy, and the set of no data: all kernels, or all mixtures of the simulators."""
+        data = self.estimator.empty()
+        return SafeState(self.layers.uniform_policy, self._log_first, self.first_scale, data, self.sets(data))
 
     def upper(self, state: SafeState, episode: CheckedEpisode) -> FloatArray:
         """u at the visited pairs."""
