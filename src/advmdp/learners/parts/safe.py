@@ -69,8 +69,9 @@ class SafeBase:
 
     def start(self) -> SafeState:
         """The uniform policy, and the set of no data: all kernels, or all mixtures of the simulators."""
-        data = self.estimator.empty()
-        return SafeState(self.layers.uniform_policy, self._log_first, self.first_scale, data, self.sets(data))
+        # Numba would compile passes for read-only policies as well, which later ones are not.
+        policy, data = self.layers.uniform_policy.copy(), self.estimator.empty()
+        return SafeState(policy, self._log_first, self.first_scale, data, self.sets(data))
 
     def upper(self, state: SafeState, episode: CheckedEpisode) -> FloatArray:
         """u at the visited pairs."""
