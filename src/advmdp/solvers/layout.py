@@ -148,31 +148,25 @@ def _shaped(buffer: Floats, layout: Layout, kind: str) -> Floats:
 # kernel by kernel, a good part of the time of compilation.
 
 
-def _borrow(
-    context: Any, builder: Any, address: Any, view: Any, start: Any, shape: list[Any], place: Any = None
-) -> Any:
-    """Code for a view of this type and shape, ``start`` entries behind an address; in its ``place``, if it has one."""
-    made = arrayobj.make_array(view)(context, builder, ref=place)
+def _borrow(context: Any, builder: Any, view: Any, data: Any, start: Any, shape: list[Any]) -> None:
+    """Make a view of this shape, ``start`` entries behind a pointer."""
     item = context.get_constant(types.intp, 8)
     strides = [item]
     for length in reversed(shape[1:]):
         strides.insert(0, builder.mul(strides[0], length))
-    address = builder.add(address, builder.mul(start, item))
-    arrayobj.populate_array(made, builder.inttoptr(address, made.data.type), shape, strides, item, None)
-    return made._getvalue() if place is None else None
+    first = builder.gep(builder.bitcast(data, view.data.type), [start])
+    arrayobj.populate_array(view, first, shape, strides, item, None)
 
 
 def _view(buffer: Any, ndim: int) -> Any:
     """The typing and code generation of a contiguous view with ``ndim`` axes into a flat buffer."""
-    counted = isinstance(buffer, types.Array)
-    view = types.Array(buffer.dtype if counted else types.float64, ndim, "C")
+    view = types.Array(buffer.dtype, ndim, "C")
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         value, start, *shape = arguments
-        if counted:
-            data = arrayobj.make_array(buffer)(context, builder, value).data
-            value = builder.ptrtoint(data, context.get_value_type(types.intp))
-        return _borrow(context, builder, value, view, start, shape)
+        made = arrayobj.make_array(view)(context, builder)
+        _borrow(context, builder, made, arrayobj.make_array(buffer)(context, builder, value).data, start, shape)
+        return made._getvalue()
 
     return view(buffer, types.intp, *[types.intp] * ndim), generate
 
@@ -185,11 +179,6 @@ def _view1(context: Any, buffer: Any, start: Any, length: Any) -> Any:
 @intrinsic
 def _view2(context: Any, buffer: Any, start: Any, rows: Any, columns: Any) -> Any:
     return _view(buffer, 2)
-
-
-@intrinsic
-def _view3(context: Any, buffer: Any, start: Any, rows: Any, inner: Any, columns: Any) -> Any:
-    return _view(buffer, 3)
 
 
 class Part(types.NamedTuple):
@@ -250,14 +239,16 @@ def _views(layout: Any, records: Any, entire: bool) -> Any:
         def borrow(i: int, part: Part) -> Any:
             with builder.goto_entry_block():
                 place = builder.alloca(context.get_value_type(part).pointee)
-            addresses = builder.inttoptr(builder.extract_value(given, (i, 0)), whole_number.as_pointer())
+            pointers = whole_number.as_pointer().as_pointer()
+            addresses = builder.inttoptr(builder.extract_value(given, (i, 0)), pointers)
             for j, (view, kind) in enumerate(zip(part, kinds[i], strict=True)):
                 start = context.get_constant(types.intp, 0) if entire else number(f"{kind}_at")
                 shape = [number(name) for name in sizes(kind)]
                 if entire and kind == "state":
                     shape = [builder.add(shape[0], context.get_constant(types.intp, 1))]
-                address = builder.load(builder.gep(addresses, [context.get_constant(types.intp, j)]))
-                _borrow(context, builder, address, view, start, shape, _place(context, builder, place, j))
+                made = arrayobj.make_array(view)(context, builder, ref=_place(context, builder, place, j))
+                data = builder.load(builder.gep(addresses, [context.get_constant(types.intp, j)]))
+                _borrow(context, builder, made, data, start, shape)
             return place
 
         return context.make_tuple(builder, made, [borrow(i, part) for i, part in enumerate(parts)])
@@ -287,10 +278,9 @@ def layer_views(layout: Layout, h: int, records: tuple[Any, ...]) -> tuple[Any, 
     )
 
 
-# ``view1(buffer, start, length)`` and its like with two and three axes, for use in kernels.
+# ``view1(buffer, start, length)`` and ``view2(buffer, start, rows, columns)``, for use in kernels.
 view1: Any = _interpreted.view if _interpreted.INTERPRETED else _view1
 view2: Any = _interpreted.view if _interpreted.INTERPRETED else _view2
-view3: Any = _interpreted.view if _interpreted.INTERPRETED else _view3
 # ``layer(layout, h, (record, ...))``: the records with what layer h has of each of their buffers.
 layer: Any = layer_views if _interpreted.INTERPRETED else _layer
 # ``whole(layout, (record, ...))``: the records with all of each buffer, as vectors; ``work`` has rows.
