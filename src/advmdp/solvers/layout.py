@@ -154,7 +154,7 @@ def _borrow(context: Any, builder: Any, view: Any, data: Any, start: Any, shape:
     strides = [item]
     for length in reversed(shape[1:]):
         strides.insert(0, builder.mul(strides[0], length))
-    first = builder.gep(builder.bitcast(data, view.data.type), [start])
+    first = builder.gep(data, [start])
     arrayobj.populate_array(view, first, shape, strides, item, None)
 
 
@@ -182,76 +182,69 @@ def _view2(context: Any, buffer: Any, start: Any, rows: Any, columns: Any) -> An
 
 
 class Part(types.NamedTuple):
-    """The type of a record of views, on the stack of the kernel that makes them.
+    """The type of a record of views: where the sizes of the layer are and where the addresses, so that a kernel has the
+    code of those views alone that it uses."""
 
-    A tuple of them would do, if LLVM did not take all of its numbers apart wherever one of the views is named.
-    """
-
-    def __init__(self, views: Any, record: Any) -> None:
+    def __init__(self, record: Any, entire: bool) -> None:
+        self.kinds, self.entire = kinds_of(record), entire
+        numbers = {True: types.int64, False: types.float64}
+        views = [types.Array(numbers[kind == "index"], len(self.sizes(kind)), "C") for kind in self.kinds]
         super().__init__(views, record)  # type: ignore[no-untyped-call]
-        self.name = f"Part({self.name})"
+        self.name = f"{'Whole' if entire else 'Part'}({self.name})"
+
+    @property
+    def key(self) -> Any:
+        """What tells it from other types: numba has one of each."""
+        return self.instance_class, self.entire
+
+    def sizes(self, kind: str) -> tuple[str, ...]:
+        """The names of the sizes of such a view."""
+        return (f"{kind}_at",) if self.entire and kind != "work" else EXTENTS[kind]
 
 
 @register_model(Part)
-class PartModel(models.PrimitiveModel):
-    """Where the views are."""
+class PartModel(models.StructModel):
+    """Two addresses."""
 
     def __init__(self, manager: Any, part: Part) -> None:
-        views = manager.lookup(types.BaseTuple.from_types(tuple(part)))
-        super().__init__(manager, part, views.get_value_type().as_pointer())  # type: ignore[no-untyped-call]
+        super().__init__(manager, part, [("sizes", types.intp), ("table", types.intp)])  # type: ignore[no-untyped-call]
 
 
 @lower_getattr_generic(Part)  # type: ignore[untyped-decorator]
 def _field(context: Any, builder: Any, part: Part, value: Any, name: str) -> Any:
-    return builder.load(_place(context, builder, value, part.fields.index(name)))
+    index = part.fields.index(name)
+    kind, view = part.kinds[index], part.types[index]
 
+    def number(struct_index: int, offset: int) -> Any:
+        place = builder.add(builder.extract_value(value, struct_index), context.get_constant(types.intp, offset))
+        found = builder.load(builder.inttoptr(place, context.get_value_type(types.intp).as_pointer()))
+        found.set_metadata("invariant.load", builder.module.add_metadata([]))  # loops need not look again
+        return found
 
-def _place(context: Any, builder: Any, value: Any, index: int) -> Any:
-    return builder.gep(value, [context.get_constant(types.int32, i) for i in (0, index)], inbounds=True)
+    start = context.get_constant(types.intp, 0) if part.entire else number(0, LAYER.fields[f"{kind}_at"][1])
+    shape = [number(0, LAYER.fields[size][1]) for size in part.sizes(kind)]
+    if part.entire and kind == "state":
+        shape = [builder.add(shape[0], context.get_constant(types.intp, 1))]
+    made = arrayobj.make_array(view)(context, builder)
+    _borrow(context, builder, made, builder.inttoptr(number(1, 8 * index), made.data.type), start, shape)
+    return made._getvalue()
 
 
 def _views(layout: Any, records: Any, entire: bool) -> Any:
     """The typing and code generation of :data:`layer` and :data:`whole`."""
-    classes = [each.instance_class.record for each in records]
-    kinds = [kinds_of(each) for each in classes]
-
-    def sizes(kind: str) -> tuple[str, ...]:
-        return (f"{kind}_at",) if entire and kind != "work" else EXTENTS[kind]
-
-    numbers = {True: types.int64, False: types.float64}
-    views = [[types.Array(numbers[kind == "index"], len(sizes(kind)), "C") for kind in each] for each in kinds]
-    parts = [Part(view, each) for view, each in zip(views, classes, strict=True)]
-    made = types.BaseTuple.from_types(parts)
+    made = types.BaseTuple.from_types([Part(each.instance_class.record, entire) for each in records])
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         value, *h, given = arguments
         table = arrayobj.make_array(layout)(context, builder, value)
-        number_of = h[0] if h else builder.sub(table.nitems, context.get_constant(types.intp, 1))
-        whole_number = context.get_value_type(types.intp)
-        first = builder.ptrtoint(table.data, whole_number)
-        first = builder.add(first, builder.mul(number_of, context.get_constant(types.intp, LAYER.itemsize)))
-
-        @cache
-        def number(name: str) -> Any:
-            place = builder.add(first, context.get_constant(types.intp, LAYER.fields[name][1]))
-            return builder.load(builder.inttoptr(place, whole_number.as_pointer()))
-
-        def borrow(i: int, part: Part) -> Any:
-            with builder.goto_entry_block():
-                place = builder.alloca(context.get_value_type(part).pointee)
-            pointers = whole_number.as_pointer().as_pointer()
-            addresses = builder.inttoptr(builder.extract_value(given, (i, 0)), pointers)
-            for j, (view, kind) in enumerate(zip(part, kinds[i], strict=True)):
-                start = context.get_constant(types.intp, 0) if entire else number(f"{kind}_at")
-                shape = [number(name) for name in sizes(kind)]
-                if entire and kind == "state":
-                    shape = [builder.add(shape[0], context.get_constant(types.intp, 1))]
-                made = arrayobj.make_array(view)(context, builder, ref=_place(context, builder, place, j))
-                data = builder.load(builder.gep(addresses, [context.get_constant(types.intp, j)]))
-                _borrow(context, builder, made, data, start, shape)
-            return place
-
-        return context.make_tuple(builder, made, [borrow(i, part) for i, part in enumerate(parts)])
+        number = h[0] if h else builder.sub(table.nitems, context.get_constant(types.intp, 1))
+        first = builder.ptrtoint(table.data, number.type)
+        sizes = builder.add(first, builder.mul(number, context.get_constant(types.intp, LAYER.itemsize)))
+        parts = []
+        for i, part in enumerate(made):
+            pair = builder.insert_value(context.get_constant_undef(part), sizes, 0)
+            parts.append(builder.insert_value(pair, builder.extract_value(given, (i, 0)), 1))
+        return context.make_tuple(builder, made, parts)
 
     return (made(layout, records) if entire else made(layout, types.intp, records)), generate
 
