@@ -19,19 +19,30 @@ def factor_and_solve(layout, diag, off, scratch, x):
     return replaced
 
 
+@kernel
+def solve_by_gradients(layout, diag, off, given, scale, tolerance, limit, vectors, x):
+    return tridiagonal.solve_by_gradients(
+        layout, diag, off, given, scale, tolerance, limit, vectors[0], vectors[1], vectors[2], vectors[3], x
+    )
+
+
 def offsets(lengths):
     return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
 
 
-def solved(sizes, matrix, x):
-    """The solution of a dense system whose blocks beyond the first off-diagonals are zero, and the replaced pivots."""
-    at = offsets(sizes)
+def blocks_of(sizes, matrix):
+    """Layout, diagonal blocks and off-diagonal ones of a dense matrix that is zero elsewhere."""
+    at, nothing = offsets(sizes), [0] * (len(sizes) - 1)
     blocks = [matrix[at[h] : at[h + 1], at[h] : at[h + 1]].ravel() for h in range(len(sizes))]
     couplings = [matrix[at[h] : at[h + 1], at[h + 1] : at[h + 2]].ravel() for h in range(len(sizes) - 1)]
-    diag, off = np.concatenate(blocks), np.concatenate([np.empty(0), *couplings])
-    found, nothing = x.copy(), [0] * (len(sizes) - 1)
     layout = make_layout((*sizes, 1), 1, nothing, nothing)
-    replaced = factor_and_solve(layout, diag, off, np.zeros(max(sizes) ** 2), found)
+    return layout, np.concatenate(blocks), np.concatenate([np.empty(0), *couplings])
+
+
+def solved(sizes, matrix, x):
+    """The solution of a dense system, and the replaced pivots."""
+    found = x.copy()
+    replaced = factor_and_solve(*blocks_of(sizes, matrix), np.zeros(max(sizes) ** 2), found)
     return found, replaced
 
 
@@ -61,6 +72,21 @@ def test_wide_layers_are_eliminated_in_groups_without_losing_a_row(width):
     matrix, x = random_system(sizes, width)
     found, _ = solved(sizes, matrix, x)
     np.testing.assert_allclose(matrix @ found, x, atol=1e-8)
+
+
+@settings(max_examples=60, deadline=None)
+@given(sizes=st.lists(st.integers(1, 14), min_size=1, max_size=5), seed=st.integers(0, 10_000))
+def test_conjugate_gradients_say_whether_they_have_solved_a_system(sizes, seed):
+    """The last entry is the terminal state's.  Only the upper triangles are read."""
+    matrix, x = random_system(sizes, seed)
+    layout, diag, off = blocks_of(sizes, np.triu(matrix))
+    scale = np.exp(np.random.default_rng(seed).normal(size=len(x) + 1))
+    for limit in (0, 1, 200):
+        found, vectors = np.full(len(x) + 1, np.nan), np.zeros((4, len(x) + 1))
+        good = solve_by_gradients(layout, diag, off, np.append(x, 0.0), scale, 1e-9, limit, vectors, found)
+        assert good == (limit == 200)
+    assert np.abs((matrix @ found[:-1] - x) * scale[:-1]).max() < 1e-8
+    np.testing.assert_allclose(found[:-1], np.linalg.solve(matrix, x), rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("lost", range(7))

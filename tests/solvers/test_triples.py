@@ -1,5 +1,7 @@
 """The triple-entropy step beyond the comparison with the oracle: rows, warm starts, and extremes."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,8 +11,8 @@ from advmdp.confidence import BoxSet, KnownKernels, L1Set
 from advmdp.errors import InvalidMDPError, InvalidSpecError
 from advmdp.solvers import mirror_descent_step
 from advmdp.solvers.entropic_rows import LARGEST_SPREAD, LEAST_PRIOR, box_row, l1_row
-from tests.solvers.checks import _ball_minimiser, _box_minimiser, flow_error
-from tests.solvers.instances import harsh, ordinary
+from tests.solvers.checks import _ball_minimiser, _box_minimiser, flow_error, recomputed_gap
+from tests.solvers.instances import Instance, harsh, ordinary
 
 FAMILIES = ("box", "l1", "known")
 
@@ -84,6 +86,29 @@ def test_a_warm_start_changes_the_work_and_not_the_answer(family, seed):
     assert far.value == pytest.approx(cold.value, abs=1e-10)
     for one, other in zip(far.log_q, cold.log_q, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+@pytest.mark.parametrize("width", [0.05, 0.5, 2.0])
+@pytest.mark.parametrize("support", [2, 90])
+def test_wide_layers_are_solved_by_gradients_and_by_factors(support, width):
+    """Where pairs lead to two states each flow takes more iterations to settle than where they lead everywhere."""
+    rng = np.random.default_rng(support)
+    sizes = (1, 90, 95, 90, 1)
+    truth, kernels, log_q, loss = [], [], [], []
+    for n, m in pairwise(sizes):
+        drawn = rng.exponential(size=(n, 2, m))
+        drawn *= drawn >= np.sort(drawn)[..., -min(support, m), None]
+        truth.append(drawn / drawn.sum(axis=2, keepdims=True))
+        kernels.append(np.maximum(truth[-1], 1e-3) / np.maximum(truth[-1], 1e-3).sum(axis=2, keepdims=True))
+        log_q.append(rng.normal(size=(n, 2)) * 3.0 - np.log(n))
+        loss.append(rng.random((n, 2)))
+    boxes = BoxSet([np.maximum(p - width, 0.0) for p in truth], [np.minimum(p + width, 1.0) for p in truth])
+    instance = Instance("wide", boxes, log_q, loss, 1.0, kernels, truth)
+    step = step_of(instance)
+    gap, error = recomputed_gap(instance, step, triples=True)
+    assert step.status == "cold"
+    assert flow_error(step, boxes) < 1e-12
+    assert max(gap, error) < 1e-8
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -38,7 +38,7 @@ class EntropicRows(NamedTuple):
     prior: Floats
     loose: NDArray[np.bool_]  # (S_h, A): the row set has every distribution
     group: Groups  # of each entry of the other rows
-    row: Floats  # exp(level - V), level - V and weights
+    row: Floats  # exp(level - V), that times level - V, and weights
     found: Floats  # as many rows as numbers in a cache line
     columns: Floats  # m by N of one layer
 
@@ -65,8 +65,8 @@ def respond_entropic(
     if m > 0 and not level - lowest < LARGEST_SPREAD:
         level = np.inf
     for t in range(m):
-        below[t] = level - price[t]
-        factor[t] = np.exp(below[t])
+        factor[t] = np.exp(level - price[t])
+        below[t] = factor[t] * (level - price[t])
     for first in range(0, N if m > 0 else 0, LINE):
         last = min(first + LINE, N)
         for b in range(first, last):
@@ -80,7 +80,7 @@ def respond_entropic(
                 inverse = 1.0 / total
                 for t in range(m):
                     p[t] = prior[t] * factor[t] * inverse
-                mean = tridiagonal.dot(p, below)
+                mean = tridiagonal.dot(prior, below) * inverse
                 ahead[at + b] = level - mean
                 extra[at + b] = mean - np.log(total)
                 continue

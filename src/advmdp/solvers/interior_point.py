@@ -34,8 +34,7 @@ BOLD = 0.01
 BOLDEST = 1e-4
 # No exponent V(s) - P.V moves by more than this in one step: beyond, the exponential has left its tangent.
 LARGEST_MOVE = 4.0
-# While flow is off by more than this share of the mass of a state, complementarity falls to this share, and not lower.
-UNSETTLED = 1e-3
+# Complementarity falls to no smaller share than that of the mass of a state by which flow is off, or than this one.
 UNHURRIED = 0.3
 # Complementarity need not become less than this share of the tolerance, nor a slack's than this one of the largest
 # residual: rounding would spoil the rows.  No tolerance is taken to be smaller than the last of these.
@@ -211,7 +210,7 @@ def iterate(
             longest, second, largest = direction(layout, rows, tau, 0.0, 0.0, memory, own)
             length = min(1.0, longest)
             after = max((1.0 - length) * mu + length * length * (second / count), 0.0)
-            target = max((after / mu) ** 3 * mu if mu > 0.0 else 0.0, target if flow > UNSETTLED else 0.0)
+            target = max((after / mu) ** 3 * mu if mu > 0.0 else 0.0, min(target, flow * mu))
         target = min(max(target, enough(mu, weighted, tolerance, largest_residual)), mu)
         longest, second, largest = direction(layout, rows, tau, target, 0.0 if careful else 1.0, memory, own)
         stuck = not largest < np.inf
@@ -578,14 +577,14 @@ def look_at_slacks(tau: float, y: Floats, lam: Floats, inverse: Floats, products
 
 @inner_kernel
 def near_path(multiplier: float, there: float) -> float:
-    """A multiplier that counts, at most so many times above or below what it is on the path.
+    """A multiplier that counts, at most so many times below what it is on the path.
 
     Steps of the points do not depend on it but for the curvature K: where that has collapsed they overshoot, and it
-    would not recover.
+    would not recover.  One above the path is left there: it balances the prices while its slack is on the way.
     """
     if multiplier == 0.0:
         return 0.0
-    return float(min(max(multiplier, there / FAR), there * FAR))
+    return max(multiplier, there / FAR)
 
 
 @inner_kernel

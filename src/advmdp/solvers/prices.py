@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from advmdp._arrays import Floats
-from advmdp._compiled import body_of, chosen_kernel, inner_kernel, kernel
+from advmdp._compiled import body_of, chosen_kernel, inner_kernel, kernel, sum_kernel
 from advmdp.solvers import tridiagonal
 from advmdp.solvers.certificate import (
     ROW_ROUNDING,
@@ -37,15 +37,21 @@ from advmdp.solvers.layout import Layout, Per, copy_into, fill, record, view1, v
 # No exponent V(s) - m_b moves by more than this in one step: beyond, the exponential has left its tangent.
 LARGEST_MOVE = 4.0
 # A step that moves no exponent by more than this is the last: what it leaves is of the order of its square.
-LAST_MOVE = 1e-6
-# A system serves until an exponent has moved by more than this multiple of the last move.
-SAME_SYSTEM = 1e4
+LAST_MOVE = 3e-5
+# A factored system serves until an exponent has moved by more than this multiple of the last move.
+SAME_SYSTEM = 300.0
+# Conjugate gradients, which the flow between wide layers needs few of, leave this share of the flow residual.
+INEXACT = 1e-4
+# They take as long as factors do after as many iterations as this part of the widest layer has states.
+PER_ITERATION = 6
 # D is a sum over all blocks: a step that lowers it by less, relatively, may well raise it.
 ROUNDING_OF_DUAL = 1e-13
 # Less where the dual is all but kinked, and every rise counts: that of the smoothed dual.
 LEAST_ROUNDING = 1e-14
 # Flow that is off by less, relative to the mass of its state, needs no step at all.
-BALANCE = 1e-11
+BALANCE = 1e-8
+# Columns that are turned together.
+TOGETHER = 4
 # log mass of a state: below this no square root of it takes part in Newton's systems.
 RAREST = -1300.0
 # Masses below this are handled by their logarithms.
@@ -74,6 +80,10 @@ class Memory(NamedTuple):
     raised: Per.Block  # the cost with that
     kernels: Per.Next
     trial: Per.Next  # kernels as well
+    residual: Per.State  # of the system, with what conjugate gradients carry along
+    direction: Per.State
+    product: Per.State
+    inverse: Per.State
     diag: Per.Diag
     off: Per.Off
     stacked: Per.Stack
@@ -205,10 +215,21 @@ def rescale(layout: Layout, places: Memory) -> None:
     memory.scale[memory.scale.shape[0] - 1] = 0.0
 
 
+@sum_kernel
+def scaled_flow(row: Floats, root: Floats, scale: float, column: Floats) -> float:
+    """column = scale root row, whose product with ``root`` is returned."""
+    total = 0.0
+    for b in range(row.shape[0]):
+        column[b] = root[b] * scale * row[b]
+        total += column[b] * root[b]
+    return total
+
+
 @inner_kernel
-def newton_step(layout: Layout, rows: Any, again: bool, places: Memory) -> tuple[float, float, float]:
+def newton_step(layout: Layout, rows: Any, again: bool, limit: int, places: Memory) -> tuple[float, float, float, bool]:
     """The Newton step of the prices: (gradient.step, largest flow residual relative to the mass of its state, largest
-    change of an exponent); ``again`` with the system of the last.
+    change of an exponent, whether its system was factored); ``again`` with the factors of the last.  Otherwise they are
+    made where conjugate gradients need more than ``limit`` iterations.
 
     The system is scaled by the square roots of the masses, which keeps states of mass 1e-400 alive.
     """
@@ -228,12 +249,14 @@ def newton_step(layout: Layout, rows: Any, again: bool, places: Memory) -> tuple
         here = layout[h].state_at
         there = layout[h + 1].state_at
         diag = view2(memory.diag, layout[h].diag_at, n, n)
-        root = memory.work[0]
+        root = memory.work[0, :N]
+        share = memory.work[1, :N]
         for b in range(N):
             root[b] = np.sqrt(memory.q[at + b]) if memory.q[at + b] > LEAST_MASS else np.exp(0.5 * memory.log_q[at + b])
         for start in range(0, N, n):
             for s in range(n):
                 scaled = root[start + s] * scale[here + s]
+                share[start + s] = scaled
                 memory.gradient[here + s] -= scaled * root[start + s]
                 if not again:
                     diag[s, s] += scaled * scaled
@@ -242,30 +265,36 @@ def newton_step(layout: Layout, rows: Any, again: bool, places: Memory) -> tuple
         P = view2(memory.kernels, layout[h].next_at, m, N)
         off = view2(memory.off, layout[h].off_at, n, m)
         stacked = view2(memory.stacked, 0, m, N)
-        couplings = memory.work[1]
         for t in range(m):
             column = stacked[t]
-            for b in range(N):
-                column[b] = root[b] * scale[there + t] * P[t, b]
-            memory.gradient[there + t] = tridiagonal.dot(column, root[:N])
+            memory.gradient[there + t] = scaled_flow(P[t], root, scale[there + t], column)
             if again:
                 continue
+            first = t - t % TOGETHER
+            couplings = memory.work[2 + t - first]
             fill(couplings[:n], 0.0)
             for start in range(0, N, n):
                 for s in range(n):
-                    couplings[s] -= column[start + s] * (root[start + s] * scale[here + s])
-            for s in range(n):
-                off[s, t] = couplings[s]
+                    couplings[s] -= column[start + s] * share[start + s]
+            if t == m - 1 or t == first + TOGETHER - 1:
+                for s in range(n):
+                    for u in range(first, t + 1):
+                        off[s, u] = memory.work[2 + u - first, s]
         if not again:
             bend(rows, layout, h, places)
-    if not again:
-        tridiagonal.factor(layout, memory.diag, memory.off, memory.stacked)
     flow = 0.0
     for i in range(last):
-        memory.step[i] = memory.gradient[i]
         flow = max(flow, abs(memory.gradient[i]) * scale[i])
-    memory.step[last] = 0.0
-    tridiagonal.solve(layout, memory.diag, memory.off, memory.step)
+    memory.gradient[last] = 0.0
+    factored = not tridiagonal.solve_by_gradients(
+        layout, memory.diag, memory.off, memory.gradient, scale, INEXACT * flow, limit, memory.residual,
+        memory.direction, memory.product, memory.inverse, memory.step,
+    )  # fmt: skip
+    if factored:
+        if not again:
+            tridiagonal.factor(layout, memory.diag, memory.off, memory.stacked)
+        copy_into(memory.step, memory.gradient)
+        tridiagonal.solve(layout, memory.diag, memory.off, memory.step)
     slope = 0.0
     for i in range(last):
         slope += memory.gradient[i] * memory.step[i]
@@ -279,7 +308,7 @@ def newton_step(layout: Layout, rows: Any, again: bool, places: Memory) -> tuple
             for s in range(n):
                 largest = max(largest, abs(memory.step[layout[h].state_at + s] - ahead[start + s]))
     # A maximum does not see what is not a number.
-    return slope, flow, largest if abs(slope) < np.inf else np.inf
+    return slope, flow, largest if abs(slope) < np.inf else np.inf, factored
 
 
 @inner_kernel
@@ -344,9 +373,15 @@ def maximise(
     stalled = 0
     moved = np.inf  # since the system was factored
     rounding = ROUNDING_OF_DUAL if last_move > 0.0 else LEAST_ROUNDING
+    widest = 0
+    for h in range(1, layout.shape[0] - 1):
+        widest = max(widest, layout[h].states)
+    # Information travels by a layer in each.
+    gradients = widest // PER_ITERATION if widest // PER_ITERATION >= layout.shape[0] else 0
     for iteration in range(limit):
-        again = moved <= SAME_SYSTEM * last_move
-        slope, flow, largest = newton_step(layout, rows, again, places)
+        again = gradients == 0 and moved <= SAME_SYSTEM * last_move
+        slope, flow, largest, factored = newton_step(layout, rows, again, gradients, places)
+        gradients = 0 if factored else gradients
         if again and flow > 0.1 * before:
             moved = np.inf
             continue

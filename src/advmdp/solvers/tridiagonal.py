@@ -217,3 +217,70 @@ def solve(layout: Layout, diag: Floats, off: Floats, x: Floats) -> None:
                     total -= coupling[j, u] * there[u]
                 here[j] = total
         solve_upper(view2(diag, layout[h].diag_at, n, n), here)
+
+
+@sum_kernel
+def dot_and_add(row: Floats, x: Floats, factor: float, y: Floats) -> float:
+    """row.x, and y += factor row."""
+    total = 0.0
+    for u in range(row.shape[0]):
+        total += row[u] * x[u]
+        y[u] += factor * row[u]
+    return total
+
+
+@inner_kernel
+def multiply(layout: Layout, diag: Floats, off: Floats, x: Floats, out: Floats) -> None:
+    """The product of the system, before :func:`factor`, with x."""
+    last = layout.shape[0] - 2
+    for i in range(out.shape[0]):
+        out[i] = 0.0
+    for h in range(last + 1):
+        n = layout[h].states
+        at = layout[h].state_at
+        for j in range(n):
+            right = view1(diag, layout[h].diag_at + j * n + j, n - j)
+            total = dot_and_add(right, view1(x, at + j, n - j), x[at + j], view1(out, at + j, n - j))
+            out[at + j] += total - right[0] * x[at + j]
+        m = layout[h].nexts
+        for j in range(n if h < last else 0):
+            coupling = view1(off, layout[h].off_at + j * m, m)
+            out[at + j] += dot_and_add(coupling, view1(x, at + n, m), x[at + j], view1(out, at + n, m))
+
+
+@inner_kernel
+def solve_by_gradients(
+    layout: Layout, diag: Floats, off: Floats, given: Floats, scale: Floats, tolerance: float, limit: int,
+    residual: Floats, direction: Floats, product: Floats, inverse: Floats, x: Floats,
+) -> bool:  # fmt: skip
+    """Solve for the right-hand side ``given`` before :func:`factor`, by conjugate gradients in units of the diagonal;
+    whether ``limit`` iterations leave no residual, times its scale, above the tolerance."""
+    if limit < 1:
+        return False
+    for h in range(layout.shape[0] - 1):
+        n = layout[h].states
+        for j in range(n):
+            inverse[layout[h].state_at + j] = 1.0 / diag[layout[h].diag_at + j * n + j]
+    size = 0.0
+    for i in range(x.shape[0]):
+        x[i] = 0.0
+        residual[i] = given[i]
+        direction[i] = 0.0
+    for iteration in range(limit):
+        before = size
+        size = 0.0
+        worst = 0.0
+        for i in range(x.shape[0]):
+            size += residual[i] * residual[i] * inverse[i]
+            worst = max(worst, abs(residual[i]) * scale[i])
+        if worst <= tolerance:
+            return True
+        share = size / before if iteration > 0 else 0.0
+        for i in range(x.shape[0]):
+            direction[i] = residual[i] * inverse[i] + share * direction[i]
+        multiply(layout, diag, off, direction, product)
+        length = size / dot(direction, product)
+        for i in range(x.shape[0]):
+            x[i] += length * direction[i]
+            residual[i] -= length * product[i]
+    return False
