@@ -43,6 +43,8 @@ CERTAIN = 1e-3
 SHARPEST = 1e-12
 # After a step shorter than this a careful iteration aims at the path, and no further along it.
 SHORT = 0.2
+# After one shorter than this another start is the better one.
+HOPELESS = 1e-3
 # See :func:`near_path`.
 FAR = 1000.0
 # Masses below this are handled by their logarithms, down to the rarest.
@@ -220,6 +222,7 @@ def iterate(
             length = min(length, LARGEST_MOVE / largest) if largest > 0.0 else length
             advance(layout, rows, length, memory, own)
             tau += length * (target - tau)
+            stuck = length < HOPELESS and not careful
     return best[0], best[1], best[2], iteration
 
 

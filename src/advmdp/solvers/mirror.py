@@ -62,7 +62,7 @@ LEAST_COST = 0.02
 # A point whose smallest slack is below this share of an even split is centred again before a warm start.
 WARM_COMFORT = 0.1
 # The first mu of a warm start: this multiple of the usual one, times the share of the way to the last step not gone.
-WARM_MU = 0.05
+WARM_MU = 0.3
 
 
 class _Attempt(NamedTuple):
