@@ -14,13 +14,13 @@ from tests.solvers.checks import flow_error, recomputed_gap
 from tests.solvers.instances import harsh, ordinary
 
 
-@pytest.mark.parametrize("family", ["ellipsoid", "simplex", "box"])
+@pytest.mark.parametrize("family", ["ellipsoid", "simplex", "box", "l1"])
 @pytest.mark.parametrize("seed", [0, 2, 3])
 def test_later_attempts_agree_with_the_usual_ones(family: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     instance = ordinary(family, seed)
     problem = (instance.confidence_set, None, instance.loss, instance.step_size)
     usual = mirror_descent_step(*problem, log_q=instance.log_q)
-    assert usual.status == "cold"
+    assert usual.status in ("cold", "careful")
     for attempts, status in ((mirror._CHAIN[1:], "careful"), ((), "smoothed")):
         monkeypatch.setattr(mirror, "_CHAIN", attempts)
         step = mirror_descent_step(*problem, log_q=instance.log_q)
@@ -36,7 +36,7 @@ def test_later_attempts_agree_with_the_usual_ones(family: str, seed: int, monkey
     [
         ("ellipsoid", 0, "cold"), ("simplex", 1, "cold"), ("box", 0, "cold"),
         ("ellipsoid", 39, "careful"), ("simplex", 58, "careful"), ("box", 108, "careful"),
-        ("ellipsoid", 51, "smoothed"), ("simplex", 79, "smoothed"), ("box", 395, "smoothed"),
+        ("ellipsoid", 51, "smoothed"), ("simplex", 79, "smoothed"), ("box", 395, "smoothed"), ("l1", 884, "smoothed"),
     ],
 )  # fmt: skip
 def test_each_attempt_is_needed(family: str, seed: int, status: str) -> None:
@@ -51,7 +51,8 @@ def test_exact_minima_prove_what_multipliers_do_not(monkeypatch: pytest.MonkeyPa
     problem = (instance.confidence_set, None, instance.loss, instance.step_size)
     assert mirror_descent_step(*problem, log_q=instance.log_q).status == "careful"
     nothing = np.full(sum(table.size for table in instance.log_q), -np.inf)
-    monkeypatch.setattr(mirror.robust, "least_means", lambda *_: nothing)
+    extremes = mirror.mixtures.extremes
+    monkeypatch.setattr(mirror.mixtures, "extremes", lambda *given: (nothing, extremes(*given)[1]))
     with pytest.raises(SolverError) as missed:
         mirror_descent_step(*problem, log_q=instance.log_q)
     assert missed.value.gap > 1e-8
@@ -69,13 +70,16 @@ def test_a_step_like_the_last_one_succeeds_warm(family: str) -> None:
 
 # Deep occupancies and thin sets.  Simplex 631: only just not empty, into which no centring finds from far outside.
 # Simplex 30025: nearly a point, out of which the centring stepped.  Box 30040 and 91014: rare states at kinks.
-# Box 20126 and 70060, simplex 123022 and 140290: lost by the interior point before this one.
+# Box 20126 and 70060, simplex 123022 and 140290: lost by the interior point before this one.  l1 546: lost by the dual
+# that barriers smoothed.  l1 631 and 1479: prices went astray as tau fell for good.  Ellipsoid 1219 and 838: rare
+# states from which Newton's steps did not return.
 @pytest.mark.parametrize(
     ("family", "seed"),
     [
         ("ellipsoid", 51), ("ellipsoid", 39), ("box", 395), ("box", 285), ("box", 49), ("simplex", 631),
         ("simplex", 30025), ("simplex", 79), ("simplex", 181), ("simplex", 91051), ("box", 70060),
-        ("box", 30040), ("box", 91014), ("box", 20126), ("simplex", 123022), ("simplex", 140290),
+        ("box", 30040), ("box", 91014), ("box", 20126), ("simplex", 123022), ("simplex", 140290), ("l1", 546),
+        ("l1", 631), ("l1", 1479), ("ellipsoid", 1219), ("ellipsoid", 838),
     ],
 )  # fmt: skip
 def test_steps_that_were_lost_are_solved(family: str, seed: int) -> None:

@@ -45,9 +45,9 @@ def entry_bounds(data: Any, layer: Layer, first: int, end: int, low: Floats, hig
 
 
 @kernel
-def layer_extremes(data: Any, layer: Layer, states: Integers, values: Floats, means: Floats) -> None:
+def layer_extremes(data: Any, layer: Layer, states: Integers, values: Floats, means: Floats, found: Floats) -> None:
     """:func:`extreme_means` of all these states."""
-    extreme_means(data, layer, states, states.shape[0], values, means, values[:0])
+    extreme_means(data, layer, states, states.shape[0], values, means, found)
 
 
 @kernel

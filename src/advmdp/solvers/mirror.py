@@ -21,11 +21,11 @@ from advmdp.confidence import BoxSet, ConfidenceSet, EllipsoidSet, KnownKernels,
 from advmdp.errors import InvalidSpecError
 from advmdp.layered import checked_available, masked_layers, with_copied_rows
 from advmdp.rows.ellipsoid import EMPTY_MARGIN
-from advmdp.solvers import box, ellipsoid, interior_point, robust
+from advmdp.solvers import box, ellipsoid, interior_point, mixtures
 from advmdp.solvers.balls import Balls
 from advmdp.solvers.centring import Points, place_points
 from advmdp.solvers.conditional import conditional_step
-from advmdp.solvers.layout import addresses, allocate, length_of, make_layout
+from advmdp.solvers.layout import addresses, allocate, make_layout
 from advmdp.solvers.masks import StandIns, stand_ins
 from advmdp.solvers.problem import (
     Answer,
@@ -73,7 +73,7 @@ class _Attempt(NamedTuple):
     mu: float  # multiple of the usual first mu
 
 
-# After these, the smoothed dual (`robust`), which is slower and solves nearly all that they leave.
+# After these, the smoothed dual (`mixtures`), which is slower and solves all known steps that they leave.
 _CHAIN = (_Attempt("cold", 40, 1.0), _Attempt("careful", 100, 1.0))
 
 
@@ -267,7 +267,7 @@ class _Search:
             self.best = Answer(log_q, q, kernels, *found, 0, status, self.kept() if good else {})
         return good
 
-    def from_anew(self, restart: Callable[[], None], resort: Callable[[], robust.Result]) -> Answer:
+    def from_anew(self, restart: Callable[[], None]) -> Answer:
         """The attempts that take nothing from the step before, the last of them judged by exact minima as well; and
         then the last resort."""
         memory = self.space.memory
@@ -276,11 +276,13 @@ class _Search:
             if self.solved(attempt):
                 return self.answer
         if _CHAIN:
-            memory.bound[:] = robust.least_means(self.confidence_set, self.problem, memory.V)
+            memory.bound[:] = mixtures.extremes(self.confidence_set, self.problem, memory.V)[0]
             exact = interior_point.certify_exactly(self.layout, self.step, self.space.places[0])
             if self.offer(exact, 0, "careful", memory.kept_log_q, memory.kept_q, memory.kept_kernels):
                 return self.answer
-        found = resort()
+        restart()  # for a warm step after this one
+        found = mixtures.mixed_step(self.confidence_set, self.problem, self.tolerance)
+        memory.kept_kernels[:] = found.kernels
         self.offer(found.certificate, found.iterations, "smoothed", found.log_q, found.q, found.kernels)
         return self.answer
 
@@ -311,9 +313,7 @@ def _solve_ellipsoid(
     require_rows(confidence_set, bool((smallest > EMPTY_MARGIN).any()))
     widths = list(problem.sizes[1:-1])
     space = _space(ellipsoid, problem, [dim] * len(widths) if simplex else widths, [dim - 1] * len(widths))
-    # The entries of P are rows themselves, unless it is a mixture.
-    base = None if simplex else np.zeros_like(sets[0])
-    return _solve_polyhedra(confidence_set, space, ellipsoid.Rows(*sets), base, chi, problem, warm, tolerance)
+    return _solve_polyhedra(confidence_set, space, ellipsoid.Rows(*sets), chi, problem, warm, tolerance)
 
 
 @_solve.register
@@ -321,7 +321,7 @@ def _solve_l1(confidence_set: L1Set, problem: Problem, warm: Mapping[str, Floats
     balls = Balls.of(confidence_set, problem)
     space = _space(ellipsoid, problem, balls.rows, balls.free)
     rows, chi = balls.polyhedra(space.layout), np.zeros_like(space.own.chi)
-    return _solve_polyhedra(confidence_set, space, rows, None, chi, problem, warm, tolerance)
+    return _solve_polyhedra(confidence_set, space, rows, chi, problem, warm, tolerance)
 
 
 def _space(kind: Any, problem: Problem, rows: list[int], free: list[int]) -> _Space:
@@ -331,8 +331,8 @@ def _space(kind: Any, problem: Problem, rows: list[int], free: list[int]) -> _Sp
 
 
 def _solve_polyhedra(
-    confidence_set: ConfidenceSet, space: _Space, rows: ellipsoid.Rows, base: Floats | None, chi: Floats,
-    problem: Problem, warm: Mapping[str, Floats], tolerance: float,
+    confidence_set: ConfidenceSet, space: _Space, rows: ellipsoid.Rows, chi: Floats, problem: Problem,
+    warm: Mapping[str, Floats], tolerance: float,
 ) -> Answer:  # fmt: skip
     """The attempts over row sets P0 + G chi, E0 + E chi >= 0, |chi| <= 1, with points chi of them."""
     last, before, known = (_given(warm, name, chi) for name in ("chi", "before", "centre"))
@@ -347,10 +347,6 @@ def _solve_polyhedra(
         centre[:] = chi
         place(np.inf, centre, centre)
 
-    def resort() -> robust.Result:
-        restart()  # where the smoothed dual starts from, and a later warm step returns to
-        return robust.smoothed_step(confidence_set, problem, space.layout, rows, base, space.own.chi, tolerance)
-
     def kept() -> Warm:
         return _kept("chi", space.own.chi, last) | {"centre": centre.copy()}
 
@@ -359,7 +355,7 @@ def _solve_polyhedra(
         share = place(np.inf if known is None else WARM_COMFORT, last, centre if before is None else before)
         if search.solved(_warm_attempt(share)):
             return search.answer
-    return search.from_anew(restart, resort)
+    return search.from_anew(restart)
 
 
 @_solve.register
@@ -377,16 +373,6 @@ def _solve_box(confidence_set: BoxSet, problem: Problem, warm: Mapping[str, Floa
     def restart() -> None:
         memory.P[:] = rows.inside
 
-    def resort() -> robust.Result:
-        nonlocal last
-        memory.place[:] = space.alone
-        box.prepare(space.layout, problem.n_actions, *bounds, places, space.places[0])
-        layout = make_layout(problem.sizes, problem.n_actions, [2 * m for m in widths], [m - 1 for m in widths])
-        sets, centres = robust.box_sets(layout, rows), np.zeros(length_of(layout, "free"))
-        found = robust.smoothed_step(confidence_set, problem, layout, sets, rows.low, centres, tolerance)
-        last, memory.kept_kernels[:] = None, found.kernels
-        return found
-
     search = _Search(
         confidence_set, space, layout, rows, problem, tolerance, lambda: _kept("kernels", memory.kept_kernels, last)
     )
@@ -394,7 +380,7 @@ def _solve_box(confidence_set: BoxSet, problem: Problem, warm: Mapping[str, Floa
         share = box.move_inside(layout, places, last, np.empty(0) if before is None else before, space.places[0])
         if search.solved(_warm_attempt(share)):
             return search.answer
-    return search.from_anew(restart, resort)
+    return search.from_anew(restart)
 
 
 def _shared(space: _Space, loose: NDArray[np.bool_]) -> tuple[Any, NDArray[np.int64]]:

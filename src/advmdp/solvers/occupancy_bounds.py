@@ -88,7 +88,8 @@ def extreme_rows(confidence_set: ConfidenceSet, layer: int, values: Floats, *, m
     sign = 1.0 if maximise else -1.0
     means = np.empty((sizes[layer], n_actions))
     here = confidence_set.layer(layer)
-    layer_extremes(confidence_set.compiled_rows(), here, np.arange(here.n), sign * function, means.ravel())
+    data = confidence_set.compiled_rows()
+    layer_extremes(data, here, np.arange(here.n), sign * function, means.ravel(), np.empty(0))
     return sign * means
 
 

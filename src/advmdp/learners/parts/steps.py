@@ -237,7 +237,7 @@ def price_of_triples(
         if h < layers.horizon - 1:
             here, means = confidence_set.layer(h), np.empty(ahead.shape)
             for s, a in np.ndindex(means.shape):
-                layer_extremes(data, here, np.array([s]), -(following + ratios[s, a]), means.ravel())
+                layer_extremes(data, here, np.array([s]), -(following + ratios[s, a]), means.ravel(), np.empty(0))
                 ahead[s, a] = -means[s, a]
         taken = q[h] > 0.0
         value += float(q[h][taken] @ (slopes[h] + np.einsum("sat,sat->sa", rows, ratios))[taken])
