@@ -32,6 +32,12 @@ def inner_kernel(function: F, **options: Any) -> F:
     return function if INTERPRETED else cast(F, numba.njit(function, **_INNER | options))
 
 
+def inlined_kernel(function: F) -> F:
+    """An inner kernel that numba writes out where it is called (in one place or two): LLVM compiles it once, not again
+    for every caller's caller."""
+    return function if INTERPRETED else cast(F, numba.njit(function, inline="always", **_INNER))
+
+
 def sum_kernel(function: F) -> F:
     """An inner kernel whose sums may be taken in any order and fused with products: dot products vectorise.
 

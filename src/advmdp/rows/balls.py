@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from advmdp._arrays import Floats, Integers
-from advmdp._compiled import inner_kernel
+from advmdp._compiled import inlined_kernel, inner_kernel
 
 # How far below zero a row may be and still count as satisfied.
 ROW_TOLERANCE = 1e-14
@@ -197,7 +197,7 @@ def append_row(normals: Floats, offsets: Floats, i: int, p: int, work: Floats) -
     return p < k and after > FLAT * FLAT * before
 
 
-@inner_kernel
+@inlined_kernel
 def largest_in_block(
     normals: Floats, offsets: Floats, shortest: Floats, g: Floats, norm: float, points: bool, x: Floats,
     active: Integers, work: Floats,

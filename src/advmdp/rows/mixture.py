@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from advmdp._arrays import Floats, Integers
-from advmdp._compiled import body_of, inner_kernel, kernel
+from advmdp._compiled import body_of, inlined_kernel, inner_kernel, kernel
 from advmdp.layered.rows import Rows, row_begin, row_end
 from advmdp.rows.balls import FLAT, combine, largest_in_block, lengths, memory_rows
 from advmdp.rows.ellipsoid import Scratch, reduce_block, scratch_for, whitening
@@ -88,7 +88,7 @@ def over_ball(table: Floats, w: Floats, first: int, count: int, base: Floats, no
     lengths(slopes[: w.shape[0] - 1], count, norm)
 
 
-@inner_kernel
+@inlined_kernel
 def largest(table: Floats, w: Floats, count: int, work: Floats, slopes: Floats) -> None:
     """max of w.mu over the set M of a layer of :class:`Weights`, for ``count`` functions w (d, at least count).
 
@@ -127,7 +127,7 @@ def largest(table: Floats, w: Floats, count: int, work: Floats, slopes: Floats) 
             best[b] = best[b] if w[i, b] + table[d + 2, i] < 0.0 else 0.0
 
 
-@inner_kernel
+@inlined_kernel
 def attained(
     table: Floats, w: Floats, work: Floats, slopes: Floats, b: int, points: bool, active: Integers, memory: Floats
 ) -> float:
