@@ -195,8 +195,8 @@ def occupancy_intervals(confidence_set: ConfidenceSet, policy: Floats, exact: bo
     widest, entries = max(confidence_set.layer_sizes), confidence_set.n_entries
     forward_intervals(
         confidence_set.compiled_rows(), confidence_set.arrivals, confidence_set.size_array, confidence_set.n_actions,
-        not confidence_set.single, policy, np.zeros((2, entries)), np.empty((2, entries)),
-        np.empty(widest, dtype=np.int64), np.empty(widest), low, high,
+        not confidence_set.single, policy, np.zeros((4, entries)), np.empty(widest, dtype=np.int64), np.empty(widest),
+        low, high,
     )  # fmt: skip
     return low[:-1], high[:-1]
 
@@ -289,15 +289,16 @@ def ancestors(
 
 @kernel
 def forward_intervals(
-    data: Any, arrivals: Arrivals, sizes: Integers, n_actions: int, share: bool, policy: Floats, bounds: Floats,
-    leads: Floats, order: Integers, room: Floats, low: Floats, high: Floats,
+    data: Any, arrivals: Arrivals, sizes: Integers, n_actions: int, share: bool, policy: Floats, memory: Floats,
+    order: Integers, room: Floats, low: Floats, high: Floats,
 ) -> None:  # fmt: skip
     """[low, high] around the probability of each state, into their places; the terminal one has one too.
 
     With ``share`` what others have left is used, of a row and of a layer.  Where rows are known nothing is to gain, and
-    differences of sums would carry rounding from layer to layer.  The rest is memory: for ``bounds`` of each entry of a
-    layer, at first any finite ones, and for how each state ``leads`` to each next state.
+    differences of sums would carry rounding from layer to layer.  ``memory``, finite at first, is for the bounds of
+    each entry of a layer and for how each state leads to each next state.
     """
+    bounds, leads = memory[:2], memory[2:]
     low[0] = 1.0
     high[0] = 1.0
     state = 0
