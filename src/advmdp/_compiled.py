@@ -37,10 +37,7 @@ def inlined_kernel(function: F) -> F:
 
 
 def sum_kernel(function: F) -> F:
-    """An inner kernel of plain sums and dot products, which vectorise: any order, and fused.
-
-    Products of three would be rearranged as well.
-    """
+    """An inner kernel of plain sums and dot products, in any order and fused (so would products of three be)."""
     return inner_kernel(function, fastmath={"reassoc", "contract"})
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from advmdp._arrays import Floats, Integers
-from advmdp._compiled import inner_kernel
+from advmdp._compiled import inlined_kernel, inner_kernel
 
 # How far below zero a row may be and still count as satisfied.
 ROW_TOLERANCE = 1e-14
@@ -197,7 +197,7 @@ def append_row(normals: Floats, offsets: Floats, i: int, p: int, work: Floats) -
     return p < k and after > FLAT * FLAT * before
 
 
-@inner_kernel
+@inlined_kernel
 def largest_in_block(
     normals: Floats, offsets: Floats, shortest: Floats, g: Floats, norm: float, points: bool, x: Floats,
     active: Integers, work: Floats,
@@ -262,32 +262,24 @@ def lengths(vectors: Floats, count: int, norm: Floats) -> None:
 def pull_inside(normals: Floats, offsets: Floats, shortest: Floats, x: Floats) -> None:
     """A point that is outside the set by more than rounding, as where an iteration was cut short, is moved towards the
     ``shortest`` one, which is in the set, until it is inside."""
-    if is_inside(normals, offsets, shortest, x, 1.0, ROW_ROUNDING):
-        return
-    low, high = 0.0, 1.0
-    for _ in range(60):
-        share = 0.5 * (low + high)
-        if is_inside(normals, offsets, shortest, x, share, 0.0):
-            low = share
-        else:
-            high = share
-    for j in range(normals.shape[0]):
-        x[j] = shortest[j] + low * (x[j] - shortest[j])
-
-
-@inner_kernel
-def is_inside(normals: Floats, offsets: Floats, shortest: Floats, x: Floats, share: float, tolerance: float) -> bool:
-    """Is the point at this share of the way from the ``shortest`` one to x in the set?"""
     k = normals.shape[0]
-    square = 0.0
+    square = along = before = 0.0
     for j in range(k):
-        square += (shortest[j] + share * (x[j] - shortest[j])) ** 2
-    if square > 1.0 + tolerance:
-        return False
+        away = x[j] - shortest[j]
+        square += away * away
+        along += away * shortest[j]
+        before += shortest[j] * shortest[j]
+    share = 1.0
+    if square + 2.0 * along + before > 1.0 + ROW_ROUNDING:
+        share = (np.sqrt(along * along + square * max(1.0 - before, 0.0)) - along) / square
     for i in range(offsets.shape[0]):
-        value = offsets[i]
+        there = offsets[i]
         for j in range(k):
-            value += normals[j, i] * (shortest[j] + share * (x[j] - shortest[j]))
-        if value < -tolerance:
-            return False
-    return True
+            there += normals[j, i] * x[j]
+        if there < -ROW_ROUNDING:
+            here = offsets[i]
+            for j in range(k):
+                here += normals[j, i] * shortest[j]
+            share = min(share, max(here, 0.0) / (max(here, 0.0) - there))
+    for j in range(k if share < 1.0 else 0):
+        x[j] = shortest[j] + share * (x[j] - shortest[j])

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from advmdp._arrays import Floats, Integers
 from advmdp._compiled import body_of, inner_kernel, kernel, sum_kernel
 from advmdp.layered.rows import Rows, next_state, row_begin, row_end
-from advmdp.rows.layer import ROUNDING, Layer, entry_bounds, extreme_means, mass_and_mean, row_by_row
+from advmdp.rows.layer import ROUNDING, Layer, entries_of, entry_bounds, extreme_means, mass_and_mean, row_by_row
 
 
 class BoxRows(NamedTuple):
@@ -51,10 +51,9 @@ def box_row(
 @body_of(entry_bounds, BoxRows)
 def box_bounds(data: BoxRows, layer: Layer, first: int, end: int, low: Floats, high: Floats) -> None:
     """The bounds as they are, in [0, 1]."""
-    rows, h, n_actions, m = data.rows, layer.h, layer.n_actions, layer.m
-    start = row_begin(rows, h, 0, m)
-    for e in range(row_begin(rows, h, first * n_actions, m), row_end(rows, h, end * n_actions - 1, m)):
-        low[e - start] = min(rows.values[e], 1.0)
+    start, begin, stop = entries_of(data.rows, layer, first, end)
+    for e in range(begin, stop):
+        low[e - start] = min(data.rows.values[e], 1.0)
         high[e - start] = max(data.upper[e], 0.0)
 
 
@@ -64,10 +63,8 @@ body_of(extreme_means, BoxRows)(row_by_row(box_row))
 @sum_kernel
 def look_at_row(low: Floats, high: Floats) -> tuple[bool, bool, float]:
     """Whether no distribution fits between these bounds, whether each does, and what the lower ones leave of one."""
-    least = 0.0
-    most = 0.0
-    crossed = 0
-    inside = 0
+    least = most = 0.0
+    crossed = inside = 0
     for t in range(low.shape[0]):
         least += low[t]
         most += high[t]

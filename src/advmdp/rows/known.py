@@ -7,7 +7,7 @@ from typing import NamedTuple
 from advmdp._arrays import Floats, Integers
 from advmdp._compiled import body_of
 from advmdp.layered.rows import Rows, row_begin, row_end
-from advmdp.rows.layer import Layer, entry_bounds, extreme_means, mean_of_row
+from advmdp.rows.layer import Layer, entries_of, entry_bounds, extreme_means, mean_of_row
 
 
 class KnownRows(NamedTuple):
@@ -34,8 +34,6 @@ def known_means(
 @body_of(entry_bounds, KnownRows)
 def known_bounds(data: KnownRows, layer: Layer, first: int, end: int, low: Floats, high: Floats) -> None:
     """Each entry by itself."""
-    rows, h, n_actions, m = data.rows, layer.h, layer.n_actions, layer.m
-    start = row_begin(rows, h, 0, m)
-    for e in range(row_begin(rows, h, first * n_actions, m), row_end(rows, h, end * n_actions - 1, m)):
-        low[e - start] = rows.values[e]
-        high[e - start] = rows.values[e]
+    start, begin, stop = entries_of(data.rows, layer, first, end)
+    for e in range(begin, stop):
+        low[e - start] = high[e - start] = data.rows.values[e]

@@ -44,6 +44,13 @@ def entry_bounds(data: Any, layer: Layer, first: int, end: int, low: Floats, hig
     raise NotImplementedError
 
 
+@inner_kernel
+def entries_of(rows: Rows, layer: Layer, first: int, end: int) -> tuple[int, int, int]:
+    """The first entry of a layer, and that of some states of it and the one after theirs."""
+    h, n_actions, m = layer.h, layer.n_actions, layer.m
+    return row_begin(rows, h, 0, m), row_begin(rows, h, first * n_actions, m), row_end(rows, h, end * n_actions - 1, m)
+
+
 @kernel
 def layer_extremes(data: Any, layer: Layer, states: Integers, values: Floats, means: Floats, found: Floats) -> None:
     """:func:`extreme_means` of all these states."""

@@ -16,11 +16,11 @@ from typing import NamedTuple
 import numpy as np
 
 from advmdp._arrays import Floats, Integers
-from advmdp._compiled import body_of, inner_kernel, kernel
+from advmdp._compiled import body_of, inlined_kernel, inner_kernel, kernel
 from advmdp.layered.rows import Rows, row_begin, row_end
 from advmdp.rows.balls import FLAT, combine, largest_in_block, lengths, memory_rows
 from advmdp.rows.ellipsoid import Scratch, reduce_block, scratch_for, whitening
-from advmdp.rows.layer import ROUNDING, Layer, entry_bounds, extreme_means, normalise
+from advmdp.rows.layer import ROUNDING, Layer, entries_of, entry_bounds, extreme_means, normalise
 
 # So many pairs, or a state's, are asked about at a time: what is known of them stays in the fastest memory.
 AT_A_TIME = 128
@@ -30,8 +30,8 @@ class Weights(NamedTuple):
     """The sets M of layers 0..H-2.
 
     ``table`` of a layer has rows of d numbers, of which the first is P0 and the next k are G'; then, from row d on:
-    the offsets of mu >= 0 in the form offset + G chi, the squares of their slopes, the point next to the centre (chi),
-    for each vertex of the simplex 0 if M has it and -inf if not, and 1 / c.  ``smallest``: the smallest multiple of the
+    the offsets of mu >= 0 in the form offset + G chi, the point next to the centre (chi), for each vertex of the
+    simplex 0 if M has it and -inf if not, and 1 / c, NaN where M is empty.  ``smallest``: the smallest multiple of the
     radius that leaves M a point.
     """
 
@@ -42,7 +42,7 @@ class Weights(NamedTuple):
 def weight_sets(sums: Floats, centres: Floats, grams: Floats, radius: Floats) -> Weights:
     """The sets of layers whose features have these ``sums``, c."""
     layers, d = len(sums), centres.shape[1]
-    found = Weights(np.zeros((layers, d + 5, d)), np.empty(layers))
+    found = Weights(np.zeros((layers, d + 4, d)), np.empty(layers))
     _fill(sums, centres, grams, radius, found, np.zeros(d * d), scratch_for(d, d))
     return found
 
@@ -51,42 +51,32 @@ def weight_sets(sums: Floats, centres: Floats, grams: Floats, radius: Floats) ->
 def _fill(
     sums: Floats, centres: Floats, grams: Floats, radius: Floats, found: Weights, features: Floats, scratch: Scratch
 ) -> None:
+    """Each of them is a block, with the simulators as next states."""
     d = centres.shape[1]
-    k = d - 1
+    factor, rows = scratch.squares[1], scratch.rows
     for h in range(sums.shape[0]):
         for i in range(d):
             features[i * d + i] = sums[h]
         whitening(grams[h], radius[h], scratch.squares)
         found.smallest[h], rho = reduce_block(features, centres[h], False, scratch)
-        table = found.table[h]
-        table[d + 4, 0] = 1.0 / sums[h]
+        table, centre, share = found.table[h], centres[h], 1.0 / sums[h]
+        table[d + 3, 0] = share if found.smallest[h] <= 1.0 + ROUNDING else np.nan
         if not found.smallest[h] <= 1.0 + ROUNDING:
             continue
         for i in range(d):
-            table[0, i] = scratch.rows[0, i]
-            for j in range(k):
-                x = rho * scratch.rows[2 + j, i]
-                table[1 + j, i] = x
-                table[d + 1, i] += x * x
-            table[d, i] = scratch.rows[0, i] if scratch.rows[1, i] > 0.0 else 1.0
-        for j in range(k):
-            table[d + 2, j] = scratch.work[3, j] / rho if rho > 0.0 else 0.0
-        for i in range(d):
-            away = vertex_distance(scratch.squares[1], centres[h], i, 1.0 / sums[h])
-            table[d + 3, i] = 0.0 if away <= radius[h] * (1.0 + ROUNDING) else -np.inf
-
-
-@inner_kernel
-def vertex_distance(factor: Floats, centre: Floats, i: int, share: float) -> float:
-    """|L' (share e_i - centre)|, L the lower triangular ``factor``."""
-    d = centre.shape[0]
-    square = 0.0
-    for j in range(d):
-        total = 0.0
-        for l in range(j, d):  # noqa: E741
-            total += factor[l, j] * ((share if l == i else 0.0) - centre[l])
-        square += total * total
-    return float(np.sqrt(square))
+            table[0, i] = rows[0, i]
+            table[d, i] = rows[0, i] if rows[1, i] > 0.0 else 1.0
+            square = 0.0  # of the length of L' (share e_i - centre)
+            for j in range(d):
+                total = share * factor[i, j] if i >= j else 0.0
+                for l in range(j, d):  # noqa: E741
+                    total -= factor[l, j] * centre[l]
+                square += total * total
+                if j > 0:
+                    table[j, i] = rho * rows[1 + j, i]
+            table[d + 2, i] = 0.0 if np.sqrt(square) <= radius[h] * (1.0 + ROUNDING) else -np.inf
+        for j in range(d - 1):
+            table[d + 1, j] = scratch.work[3, j] / rho if rho > 0.0 else 0.0
 
 
 @inner_kernel
@@ -98,7 +88,7 @@ def over_ball(table: Floats, w: Floats, first: int, count: int, base: Floats, no
     lengths(slopes[: w.shape[0] - 1], count, norm)
 
 
-@inner_kernel
+@inlined_kernel
 def largest(table: Floats, w: Floats, count: int, work: Floats, slopes: Floats) -> None:
     """max of w.mu over the set M of a layer of :class:`Weights`, for ``count`` functions w (d, at least count).
 
@@ -120,11 +110,12 @@ def largest(table: Floats, w: Floats, count: int, work: Floats, slopes: Floats) 
         least[b] = 0.0
         best[b] = norm[b]
     for i in range(d if d > 1 else 0):  # the only simulator has all the weight
-        offset, square = table[d, i], table[d + 1, i]
+        offset = table[d, i]
         combine(table[1:d, i], slopes, 0, count, row)
         for b in range(count):
             least[b] = min(least[b], row[b] + offset * norm[b])
-        if d == 3 and square > 0.0:
+        square = table[1, i] * table[1, i] + table[2, i] * table[2, i] if d == 3 else 0.0
+        if square > 0.0:
             away, reach = -offset / square, np.sqrt(max(1.0 - offset * offset / square, 0.0) / square)
             for b in range(count):
                 side = away * row[b] + reach * abs(table[2, i] * slopes[0, b] - table[1, i] * slopes[1, b])
@@ -133,10 +124,10 @@ def largest(table: Floats, w: Floats, count: int, work: Floats, slopes: Floats) 
         best[b] = min(base[b] + best[b], 0.0) if d <= 3 or least[b] >= 0.0 else np.nan
     for i in range(d if d > 3 else 0):
         for b in range(count):
-            best[b] = best[b] if w[i, b] + table[d + 3, i] < 0.0 else 0.0
+            best[b] = best[b] if w[i, b] + table[d + 2, i] < 0.0 else 0.0
 
 
-@inner_kernel
+@inlined_kernel
 def attained(
     table: Floats, w: Floats, work: Floats, slopes: Floats, b: int, points: bool, active: Integers, memory: Floats
 ) -> float:
@@ -152,30 +143,22 @@ def attained(
     vertex = -1
     for i in range(d):
         spread = max(spread, -w[i, b])
-        vertex = i if w[i, b] + table[d + 3, i] >= 0.0 else vertex
+        vertex = i if w[i, b] + table[d + 2, i] >= 0.0 else vertex
     if binding and vertex >= 0:
         for i in range(d):
             mu[i] = 1.0 if i == vertex else 0.0
         return float(top)
     for j in range(d - 1):
         g[j] = slopes[j, b]
-        chi[j] = g[j] / norm if norm > FLAT * spread else table[d + 2, j]
+        chi[j] = g[j] / norm if norm > FLAT * spread else table[d + 1, j]
     gain = norm
     if norm > FLAT * spread and binding:
-        gain = largest_in_block(table[1:d], table[d], table[d + 2], g, norm, points, chi, active, memory[3:])
-    if points:
-        point_of(table, chi, mu)
-    return float(top + min(base + gain, 0.0))
-
-
-@inner_kernel
-def point_of(table: Floats, chi: Floats, point: Floats) -> None:
-    """mu = P0 + G chi."""
-    d = point.shape[0]
-    for i in range(d):
-        point[i] = table[0, i]
+        gain = largest_in_block(table[1:d], table[d], table[d + 1], g, norm, points, chi, active, memory[3:])
+    for i in range(d if points else 0):
+        mu[i] = table[0, i]
         for j in range(d - 1):
-            point[i] += table[1 + j, i] * chi[j]
+            mu[i] += table[1 + j, i] * chi[j]
+    return float(top + min(base + gain, 0.0))
 
 
 # --------------------------------------------------------------------------------------------------------
@@ -213,13 +196,12 @@ def mixture_means(
     d = table.shape[1]
     N = layer.n * n_actions
     dense = rows.places[h, 1] < 0
-    start = row_begin(rows, h, 0, m)
-    size = row_end(rows, h, N - 1, m) - start
-    features = rows.values[start * d : (start + size) * d]
-    scale = table[d + 4, 0]
+    start, _, stop = entries_of(rows, layer, 0, layer.n)
+    size = stop - start
+    features = rows.values[start * d : stop * d]
+    scale = table[d + 3, 0]
     w, slopes, work = data.work[:d], data.work[d : 2 * d - 1], data.work[2 * d - 1 :]
     points = found.shape[0] > 0
-    possible = data.weights.smallest[h] <= 1.0 + ROUNDING
     if dense:
         count = layer.n
     some = max(AT_A_TIME // n_actions, 1)
@@ -235,20 +217,19 @@ def mixture_means(
             first = (j if dense else states[j]) * n_actions
             shift = (j - begin) * n_actions
             for a in range(n_actions):
-                means[first + a] = scale * (work[4, shift + a] + work[3, shift + a])
-            for a in range(n_actions if points or d > 3 or not possible else 0):
-                pair = first + a
-                if not possible:
-                    means[pair] = np.nan
-                elif points or not work[3, shift + a] <= 0.0:
-                    means[pair] = scale * attained(table, w, work, slopes, shift + a, points, data.active, data.memory)
+                pair, b = first + a, shift + a
+                means[pair] = scale * (work[4, b] + work[3, b])
+                if points or not work[3, b] <= 0.0:
+                    means[pair] = scale * attained(table, w, work, slopes, b, points, data.active, data.memory)
                 if points:
                     at = row_begin(rows, h, pair, m) - start
                     row = found[at : row_end(rows, h, pair, m) - start]
-                    if dense:
-                        mix(features, pair, N, d * N, data.memory[0, :d], row)
-                    else:
-                        mix(features, at, size, 1, data.memory[0, :d], row)
+                    place, step, stride = (pair, N, d * N) if dense else (at, size, 1)
+                    for e in range(row.shape[0]):
+                        row[e] = 0.0
+                        for i in range(d):
+                            row[e] += data.memory[0, i] * features[place + i * step + e * stride]
+                    normalise(row)
 
 
 @inner_kernel
@@ -277,54 +258,30 @@ def sparse_functions(rows: Rows, layer: Layer, features: Floats, states: Integer
                 b += 1
 
 
-@inner_kernel
-def mix(features: Floats, first: int, step: int, stride: int, mu: Floats, row: Floats) -> None:
-    """A mixture of simulators: ``step`` from one of them to the next, ``stride`` from one entry to the next."""
-    for e in range(row.shape[0]):
-        row[e] = 0.0
-        for i in range(mu.shape[0]):
-            row[e] += mu[i] * features[first + i * step + e * stride]
-    normalise(row)
-
-
 @body_of(entry_bounds, MixtureRows)
 def mixture_bounds(data: MixtureRows, layer: Layer, first: int, end: int, low: Floats, high: Floats) -> None:
-    """All entries of a sparse layer at a time, or all pairs of a dense one."""
-    rows, h, n_actions, m = data.rows, layer.h, layer.n_actions, layer.m
-    table = data.weights.table[h]
+    """By the ball |chi| <= 1 and by single simulators; all entries of a sparse layer at a time, or all pairs of a dense
+    one for each of its next states."""
+    rows, table = data.rows, data.weights.table[layer.h]
     d = table.shape[1]
-    N = layer.n * n_actions
-    start = row_begin(rows, h, 0, m)
-    size = row_end(rows, h, N - 1, m) - start
-    features = rows.values[start * d : (start + size) * d]
-    if rows.places[h, 1] >= 0:
-        begin = row_begin(rows, h, first * n_actions, m) - start
-        stop = row_end(rows, h, end * n_actions - 1, m) - start
-        bounds_of_mixtures(table, features.reshape((d, size)), begin, stop, 1, 0, data.work, low, high)
-        return
-    for t in range(m):
-        some = features[t * d * N : (t + 1) * d * N].reshape((d, N))
-        bounds_of_mixtures(table, some, first * n_actions, end * n_actions, m, t, data.work, low, high)
-
-
-@inner_kernel
-def bounds_of_mixtures(
-    table: Floats, features: Floats, begin: int, end: int, step: int, shift: int, work: Floats, low: Floats,
-    high: Floats,
-) -> None:  # fmt: skip
-    """Of entries with features (d, E), by the ball |chi| <= 1 and by single simulators; of e at e step + shift."""
-    d = features.shape[0]
-    scale = table[d + 4, 0]
-    base, norm, least, most = work[0], work[1], work[2], work[3]
-    for first in range(begin, end, AT_A_TIME):
-        count = min(AT_A_TIME, end - first)
-        over_ball(table, features, first, count, base, norm, work[4:])
-        for i in range(d):
-            one = features[i, first : first + count]
+    scale = table[d + 3, 0]
+    base, norm, least, most = data.work[0], data.work[1], data.work[2], data.work[3]
+    start, _, size = entries_of(rows, layer, 0, layer.n)
+    _, begin, stop = entries_of(rows, layer, first, end)
+    step = layer.m if rows.places[layer.h, 1] < 0 else 1
+    size, begin, stop = (size - start) // step, (begin - start) // step, (stop - start) // step
+    for t in range(step):
+        slab = (start + t * size) * d
+        features = rows.values[slab : slab + d * size].reshape((d, size))
+        for some in range(begin, stop, AT_A_TIME):
+            count = min(AT_A_TIME, stop - some)
+            over_ball(table, features, some, count, base, norm, data.work[4:])
+            for i in range(d):
+                one = features[i, some : some + count]
+                for e in range(count):
+                    least[e] = min(least[e], one[e]) if i > 0 else one[e]
+                    most[e] = max(most[e], one[e]) if i > 0 else one[e]
+            at = some * step + t
             for e in range(count):
-                least[e] = min(least[e], one[e]) if i > 0 else one[e]
-                most[e] = max(most[e], one[e]) if i > 0 else one[e]
-        at = first * step + shift
-        for e in range(count):
-            low[at + e * step] = scale * max(least[e], base[e] - norm[e])
-            high[at + e * step] = scale * min(most[e], base[e] + norm[e])
+                low[at + e * step] = scale * max(least[e], base[e] - norm[e])
+                high[at + e * step] = scale * min(most[e], base[e] + norm[e])

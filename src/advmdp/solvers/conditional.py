@@ -28,7 +28,7 @@ from advmdp.confidence import ConfidenceSet
 from advmdp.errors import InvalidMDPError
 from advmdp.layered.rows import Rows, next_state, row_begin, row_end
 from advmdp.rows.balls import ROW_ROUNDING
-from advmdp.rows.layer import Layer, extreme_means, list_flagged, mean_of_row, rescale
+from advmdp.rows.layer import Layer, entries_of, extreme_means, list_flagged, mean_of_row, rescale
 from advmdp.solvers.problem import name_pair, require_rows
 
 # log q(s) of a state that the minimising rows do not reach: below all floating-point numbers, so that q is zero, and
@@ -194,27 +194,20 @@ def soft_backward(
     last = sizes.shape[0] - 2
     potential[state] = 0.0
     for h in range(last, -1, -1):
-        n = sizes[h]
-        m = sizes[h + 1]
-        following = potential[state : state + m]
-        state -= n
-        block = state * n_actions
-        N = n * n_actions
-        here = potential[state : state + n]
+        following = potential[state : state + sizes[h + 1]]
+        state -= sizes[h]
+        layer = Layer(h, sizes[h], n_actions, sizes[h + 1], state * n_actions)
+        own = slice(layer.block, layer.block + layer.n * n_actions)
+        here, reached = potential[state : state + layer.n], reachable[state : state + layer.n]
         if h == last:
-            means[:N] = 0.0
+            means[:] = 0.0
         else:
-            count = list_flagged(reachable[state : state + n], states)
-            extreme_means(data, Layer(h, n, n_actions, m, block), states, count, following, means, means[:0])
-        soft_maxima(
-            n_actions, reachable[state : state + n], log_reference[block : block + N], cost[block : block + N], means,
-            here, policy[block : block + N], log_policy[block : block + N],
-        )  # fmt: skip
-        for s in range(n):
+            extreme_means(data, layer, states, list_flagged(reached, states), following, means, means[:0])
+        soft_maxima(n_actions, reached, log_reference[own], cost[own], means, here, policy[own], log_policy[own])
+        for s in range(layer.n):
             if not abs(here[s]) < np.inf:
                 return np.nan
-            if not reachable[state + s]:
-                here[s] = 0.0
+            here[s] = here[s] if reached[s] else 0.0
     return float(potential[0])
 
 
@@ -256,30 +249,24 @@ def roll_and_certify(
     """(value, gap, residual) of the policy under the rows that attain the means; see :func:`certified_occupancy`."""
     last = sizes.shape[0] - 2
     means = work[0]
-    value = 0.0
-    gap = 0.0
-    residual = 0.0
-    state = 0
-    entry = 0
+    value = gap = residual = 0.0
+    state = entry = start = stop = 0
     log_mass[0] = 0.0
     for h in range(last + 1):
-        n = sizes[h]
         m = sizes[h + 1]
-        block = state * n_actions
-        following = potential[state + n : state + n + m]
-        start = 0
-        size = 0
+        layer = Layer(h, sizes[h], n_actions, m, state * n_actions)
+        there = state + layer.n
+        following = potential[there : there + m]
         if h < last:
-            start = row_begin(data.rows, h, 0, m)
-            size = row_end(data.rows, h, n * n_actions - 1, m) - start
-            count = list_flagged(reachable[state : state + n], states)
-            layer = Layer(h, n, n_actions, m, block)
-            extreme_means(data, layer, states, count, following, means, kernels[entry : entry + size])
-        rows = kernels[entry : entry + size]
-        for pair in range(n * n_actions):
+            start, _, stop = entries_of(data.rows, layer, 0, layer.n)
+        rows = kernels[entry : entry + stop - start]
+        if h < last:
+            count = list_flagged(reachable[state:there], states)
+            extreme_means(data, layer, states, count, following, means, rows)
+        for pair in range(layer.n * n_actions):
             s = state + pair // n_actions
             mass = log_mass[s]
-            i = block + pair
+            i = layer.block + pair
             log_q[i] = (mass if mass > -np.inf else UNREACHED) + log_policy[i]
             q[i] = np.exp(log_q[i])
             mean = 0.0
@@ -307,12 +294,11 @@ def roll_and_certify(
                 gap += np.exp(mass + expected) + (q[i] * (away - 1.0) if q[i] > 0.0 else 0.0)
             residual = max(residual, abs(away))
         if h < last:
-            log_arrivals(
-                data.rows, h, rows, n_actions, log_mass[state : state + n], q[block : block + n * n_actions],
-                log_q[block : block + n * n_actions], work[1], log_mass[state + n : state + n + m],
-            )  # fmt: skip
-            entry += size
-        state += n
+            own = slice(layer.block, layer.block + layer.n * n_actions)
+            arrivals = log_mass[there : there + m]
+            log_arrivals(data.rows, h, rows, n_actions, log_mass[state:there], q[own], log_q[own], work[1], arrivals)
+            entry += stop - start
+        state = there
     return value, gap, residual
 
 

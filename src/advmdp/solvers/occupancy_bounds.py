@@ -193,9 +193,11 @@ def occupancy_intervals(confidence_set: ConfidenceSet, policy: Floats, exact: bo
         low, high = (_extreme(confidence_set, policy, *states, sign) for sign in (-1.0, 1.0))
         return low, high
     low, high = np.zeros((2, sum(confidence_set.layer_sizes)))
+    widest, entries = max(confidence_set.layer_sizes), confidence_set.n_entries
     forward_intervals(
         confidence_set.compiled_rows(), confidence_set.arrivals, confidence_set.size_array, confidence_set.n_actions,
-        not confidence_set.single, policy, low, high,
+        not confidence_set.single, policy, np.zeros((4, entries)), np.empty(widest, dtype=np.int64), np.empty(widest),
+        low, high,
     )  # fmt: skip
     return low[:-1], high[:-1]
 
@@ -236,18 +238,15 @@ def _backward(
     for h in range(sizes.shape[0] - 2):
         state += sizes[h]
     for h in range(sizes.shape[0] - 3, -1, -1):
-        n = sizes[h]
-        state -= n
-        layer = Layer(h, n, n_actions, sizes[h + 1], state * n_actions)
-        here = reachable[state : state + n]
+        state -= sizes[h]
+        layer = Layer(h, sizes[h], n_actions, sizes[h + 1], state * n_actions)
+        here = reachable[state : state + layer.n]
         for i in range(targets.shape[0]):
             if layers[i] <= h:
                 continue
             now = (layers[i] - h - 1) % 2
-            following = values[i, now]
-            function = values[i, 1 - now]
-            after = lists[i, now]
-            before = lists[i, 1 - now]
+            following, function = values[i, now], values[i, 1 - now]
+            after, before = lists[i, now], lists[i, 1 - now]
             count = ancestors(arrivals, h, here, after, counts[i], counts[i] == layer.m, listed, before)
             extreme_means(data, layer, before, count, following[: layer.m], means, means[:0])
             for j in range(count):
@@ -291,41 +290,29 @@ def ancestors(
 
 @kernel
 def forward_intervals(
-    data: Any, arrivals: Arrivals, sizes: Integers, n_actions: int, share: bool, policy: Floats, low: Floats,
-    high: Floats,
+    data: Any, arrivals: Arrivals, sizes: Integers, n_actions: int, share: bool, policy: Floats, memory: Floats,
+    order: Integers, room: Floats, low: Floats, high: Floats,
 ) -> None:  # fmt: skip
     """[low, high] around the probability of each state, into their places; the terminal one has one too.
 
     With ``share`` what others have left is used, of a row and of a layer.  Where rows are known nothing is to gain, and
-    differences of sums would carry rounding from layer to layer.
+    differences of sums would carry rounding from layer to layer.  ``memory``, finite at first, is for the bounds of
+    each entry of a layer and for how each state leads to each next state.
     """
-    widest = 0
-    entries = 0
-    for h in range(sizes.shape[0] - 2):
-        n = sizes[h]
-        m = sizes[h + 1]
-        widest = max(widest, n, m)
-        entries = max(entries, row_end(data.rows, h, n * n_actions - 1, m) - row_begin(data.rows, h, 0, m))
-    bounds = np.zeros((2, entries))  # of each entry of a layer; finite where nobody asks
-    leads = np.empty((2, entries))  # of each state to each next state
-    order = np.empty(widest, dtype=np.int64)
-    room = np.empty(widest)
+    bounds, leads = memory[:2], memory[2:]
     low[0] = 1.0
     high[0] = 1.0
     state = 0
     for h in range(sizes.shape[0] - 2):
-        n = sizes[h]
-        m = sizes[h + 1]
-        layer = Layer(h, n, n_actions, m, state * n_actions)
-        here_low = low[state : state + n]
-        here_high = high[state : state + n]
-        there_low = low[state + n : state + n + m]
-        there_high = high[state + n : state + n + m]
-        lead(data, layer, arrivals, share, policy[layer.block :], here_high, bounds[0], bounds[1], leads[0], leads[1])
-        next_intervals(arrivals, h, here_low, here_high, leads[0], leads[1], order, room, there_low, there_high)
+        layer = Layer(h, sizes[h], n_actions, sizes[h + 1], state * n_actions)
+        there = state + layer.n
+        here_low, next_low = low[state:there], low[there : there + layer.m]
+        here_high, next_high = high[state:there], high[there : there + layer.m]
+        lead(data, layer, arrivals, share, policy[layer.block :], here_high, bounds, leads)
+        next_intervals(arrivals, h, here_low, here_high, leads, order, room, next_low, next_high)
         if share:
-            take_the_rest(there_low, there_high, 1.0)
-        state += n
+            take_the_rest(next_low, next_high, 1.0)
+        state = there
 
 
 @inner_kernel
@@ -344,12 +331,19 @@ def take_the_rest(low: Floats, high: Floats, factor: float) -> None:
 
 @inner_kernel
 def lead(
-    data: Any, layer: Layer, arrivals: Arrivals, share: bool, policy: Floats, mass: Floats, low: Floats, high: Floats,
-    least: Floats, most: Floats,
-) -> None:  # fmt: skip
+    data: Any,
+    layer: Layer,
+    arrivals: Arrivals,
+    share: bool,
+    policy: Floats,
+    mass: Floats,
+    bounds: Floats,
+    leads: Floats,
+) -> None:
     """How each state leads to each next state, over all its actions: slot by slot, or (m, n) of a dense layer; those of
     states without ``mass`` are of no use."""
     rows, h, n, n_actions, m = data.rows, layer.h, layer.n, layer.n_actions, layer.m
+    low, high, least, most = bounds[0], bounds[1], leads[0], leads[1]
     first = 0
     while first < n and not mass[first] > 0.0:
         first += 1
@@ -380,11 +374,12 @@ def lead(
 
 @inner_kernel
 def next_intervals(
-    arrivals: Arrivals, h: int, low: Floats, high: Floats, leads_least: Floats, leads_most: Floats, order: Integers,
-    room: Floats, next_low: Floats, next_high: Floats,
+    arrivals: Arrivals, h: int, low: Floats, high: Floats, leads: Floats, order: Integers, room: Floats,
+    next_low: Floats, next_high: Floats,
 ) -> None:  # fmt: skip
     """Of the next states, from the states of a layer that lead to each of them; the value of the others is 0."""
     n = low.shape[0]
+    leads_least, leads_most = leads[0], leads[1]
     first = arrivals.first[h, 0]
     left = 1.0  # mass that is free to be anywhere, and the room for it
     total = 0.0
