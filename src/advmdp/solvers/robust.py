@@ -27,9 +27,8 @@ from advmdp._compiled import body_of, inner_kernel, kernel
 from advmdp.confidence import ConfidenceSet
 from advmdp.rows.layer import layer_extremes
 from advmdp.solvers import tridiagonal
-from advmdp.solvers.centring import way_to_sphere
 from advmdp.solvers.certificate import certify_rolled, price_spread, settle
-from advmdp.solvers.ellipsoid import Rows
+from advmdp.solvers.ellipsoid import Rows, way_to_sphere
 from advmdp.solvers.layout import (
     Layout,
     addresses,
