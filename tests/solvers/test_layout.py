@@ -45,7 +45,6 @@ class Everything(NamedTuple):
     off: Per.Off
     stack: Per.Stack
     column: Per.Column
-    room: Per.Room
     work: Per.Work
 
 
@@ -95,7 +94,6 @@ def _number_layer(layout: Layout, h: int, record: Everything, few: Few) -> float
     _number(here.off.reshape(-1))
     _number(here.stack.reshape(-1))
     _number(here.column.reshape(-1))
-    _number(here.room)
     _number(here.work.reshape(-1))
     (all_of,) = whole(layout, (record,))
     return here.slope.shape[1] + 100.0 * here.off.shape[0] + 10000.0 * other.block.shape[0] + 1e6 * all_of.state.size

@@ -15,7 +15,6 @@ import numpy as np
 from advmdp._arrays import Floats
 from advmdp._compiled import body_of, inner_kernel, kernel
 from advmdp.solvers import interior_point, tridiagonal
-from advmdp.solvers.centring import LEAST_SHARE, warm_share
 from advmdp.solvers.interior_point import Memory
 from advmdp.solvers.layout import Layout, Per, copy_into, fill, layer, record, view2, whole
 
@@ -227,7 +226,7 @@ def answer_boxes(rows: Rows, layout: Layout, h: int, memory: Memory, own: Own) -
 @kernel
 def prepare(layout: Layout, n_actions: int, lower: Floats, upper: Floats, rows: Rows, memory: Memory) -> None:
     """Tighten the bounds of the row sets, given as tables (S_h, A, S_{h+1}) one after the other, and find a point
-    inside each: at the same share of the way from low to high in every entry.
+    inside each, for ``kernels`` too: at the same share of the way from low to high in every entry.
 
     The bounds keep every distribution between the given ones, and each of them is attained.  (The analytic centre would
     save half an iteration at most, and takes as long to find.)
@@ -265,25 +264,20 @@ def prepare(layout: Layout, n_actions: int, lower: Floats, upper: Floats, rows: 
                 width = high[t, j] - low[t, j]
                 rows_h.inside[t, j] = low[t, j] + share * width
                 rows_h.free[t, j] = 1.0 if width * min(share, 1.0 - share) > FIXED_WIDTH else 0.0
+        interior_point.hand_out(memory_h.place, rows_h.inside, memory_h.kernels)
 
 
 @kernel
-def move_inside(layout: Layout, rows: Rows, last: Floats, before: Floats, memory: Memory) -> float:
-    """``P`` from kernels where a step ended that had been given ``before``, as rows strictly inside this set: clipped,
-    moved to the point inside except for a share of the way, which is returned, and made to sum to one.
+def move_inside(layout: Layout, rows: Rows, last: Floats, share: float, memory: Memory) -> None:
+    """``P`` from kernels where a step ended, as rows strictly inside this set: clipped, moved to the point inside
+    except for a ``share`` of the way, and made to sum to one.
 
     The iteration keeps row sums as they are, so they must be right from the start: an excess is taken from what lies
     above the lower bounds, a deficit from what is left below the upper ones.
     """
-    (every,) = whole(layout, (memory,))
-    for h in range(layout.shape[0] - 2):
-        rows_h, memory_h = layer(layout, h, (rows, memory))
-        interior_point.hand_out(memory_h.place, rows_h.inside, memory_h.kernels)
-    share = warm_share(every.kernels, before, last) if before.shape[0] > 0 else LEAST_SHARE
     for h in range(layout.shape[0] - 2):
         rows_h, memory_h = layer(layout, h, (rows, memory))
         move_layer_inside(rows_h, view2(last, layout[h].next_at, layout[h].nexts, layout[h].blocks), share, memory_h)
-    return share
 
 
 @inner_kernel

@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from advmdp._arrays import Floats
-from advmdp._compiled import body_of, inner_kernel
-from advmdp.solvers import interior_point
-from advmdp.solvers.centring import tightest, way_to_sphere
+from advmdp._compiled import body_of, inner_kernel, kernel
+from advmdp.solvers import interior_point, tridiagonal
 from advmdp.solvers.certificate import ROW_ROUNDING
 from advmdp.solvers.interior_point import Memory
 from advmdp.solvers.layout import Layout, Per, fill, layer, record, view1
@@ -23,6 +22,12 @@ from advmdp.solvers.layout import Layout, Per, fill, layer, record, view1
 CERTIFIABLE = 1.25
 # Slacks below this leave a set no interior.
 THINNEST = 1e-14
+# Where the iteration starts a slack is no less than this share of what the set, as far as its ball says, leaves it; and
+# after so many steps a point that is not inside never will be.
+COMFORT = 0.2
+LIMIT = 25
+# The slack of a point counts where it is not less than this share of the one that is carried along.
+NEAR = 0.9
 
 
 @record
@@ -39,6 +44,7 @@ class Rows(NamedTuple):
 class Own(NamedTuple):
     """Points with their cones, how they move, and working memory."""
 
+    given: Per.Free  # points of the sets, which may lie on their edges
     chi: Per.Free
     dchi: Per.Free
     aim: Per.Free  # dchi at dV = 0
@@ -51,48 +57,99 @@ class Own(NamedTuple):
     second: Per.Set  # second-order terms of omega w
     triangle: Per.Triangle  # Cholesky factors of K, diagonals inverted
     column: Per.Column
-    scratch: Per.Room  # for the centring of one set
 
 
 @body_of(interior_point.begin_layer, Rows)
 def begin_ellipsoids(rows: Rows, layout: Layout, h: int, memory: Memory, own: Own) -> float:
-    """Around the points ``own.chi``."""
+    """From the points ``own.chi``, moved inside their sets where they are not; where that fails, a set keeps the point
+    that is given.
+
+    A start on the boundary of its set costs many iterations, and in a thin set it is fatal.
+    """
     rows, memory, own = layer(layout, h, (rows, memory, own))
     r, k, R = rows.E.shape
-    lowest, size = memory.work[0], memory.work[1]
-    tightest(rows.E0, rows.E, own.chi, lowest, size, memory.work[2])
-    count = 0.0
-    for j in range(R):
-        norm = np.sqrt(size[j])
-        own.w[j] = (1.0 - norm) * (1.0 + norm)
-        own.free[j] = 1.0 if lowest[j] > THINNEST and own.w[j] > THINNEST and k > 0 else 0.0
-        own.w[j] = own.w[j] if own.free[j] > 0.0 else 1.0
-        count += own.free[j]
-    fill(own.second, 0.0)
-    fill(own.domega, 0.0)
-    fill_table(own.dchi, 0.0)
-    add_products(rows.E, own.chi, memory.y)
+    size = memory.work[0]
+    row_lengths(rows.E, memory.y)
+    sum_products(own.given, own.given, size)
     for i in range(r):
         for j in range(R):
-            memory.y[i, j] += rows.E0[i, j]
+            memory.y[i, j] *= COMFORT * max(1.0 - np.sqrt(size[j]), THINNEST)
+    for attempt in range(LIMIT + 1):
+        outside = look_outside(rows, memory, own)
+        if outside == 0.0 or attempt == LIMIT:
+            break
+        move_inside(rows, memory, own)
+    for j in range(R):
+        own.free[j] = 1.0 - own.free[j] if k > 0 else 0.0
+    for i in range(k):
+        for j in range(R):
+            own.chi[i, j] = own.chi[i, j] if own.free[j] > 0.0 else own.given[i, j]
+            own.dchi[i, j] = 0.0
+    for i in range(r):
+        for j in range(R):
             memory.y[i, j] = memory.y[i, j] if own.free[j] > 0.0 else -1.0
-    points(rows, own.chi, memory.P)
-    return count
+    fill(own.domega, 0.0)
+    fill(own.second, 0.0)
+    affine(rows.P0, rows.G, own.chi, 0.0, memory.P)
+    return tridiagonal.sum_of(own.free)
+
+
+@inner_kernel
+def look_outside(rows: Any, memory: Any, own: Any) -> float:
+    """Where the slacks of points are not much smaller than ``y``, they take its place; the number of sets that are left
+    with others, of which ``free`` is 1.  ``dlam`` receives how much too large these slacks are."""
+    sum_products(own.chi, own.chi, own.w)
+    fill(own.free, 0.0)
+    for j in range(own.w.shape[0]):
+        own.w[j] = max(1.0 - own.w[j], THINNEST)
+        own.omega[j] = 1.0 / own.w[j]
+    affine(rows.E0, rows.E, own.chi, -np.inf, memory.dlam)
+    for i in range(memory.y.shape[0]):
+        for j in range(own.w.shape[0]):
+            slack = memory.dlam[i, j]
+            # So written, a point that is no number is outside.
+            good = slack > max(NEAR * memory.y[i, j], THINNEST)
+            memory.y[i, j] = slack if good else memory.y[i, j]
+            own.free[j] = own.free[j] if good else 1.0
+            inverse = 1.0 / memory.y[i, j]
+            memory.dlam[i, j] = memory.y[i, j] - slack
+            memory.inverse[i, j] = inverse
+            memory.pull[i, j] = inverse + inverse * inverse * memory.dlam[i, j]
+    return tridiagonal.sum_of(own.free)
+
+
+@inner_kernel
+def move_inside(rows: Any, memory: Any, own: Any) -> None:
+    """A step of Newton's method for the minimum of -sum log y - log w in each set that is ``free``; others stay.  By
+    how much slacks are too large shrinks with the length of the step."""
+    factor_blocks(rows.E, memory.inverse, memory.inverse, own, memory.work)
+    for i in range(own.chi.shape[0]):
+        for j in range(own.w.shape[0]):
+            own.dchi[i, j] = -2.0 * own.omega[j] * own.chi[i, j]
+    add_sums(rows.E, memory.pull, own.dchi)
+    forward_substitute(own.triangle, own.dchi)
+    backward_substitute(own.triangle, own.dchi)
+    stay_in_ball(own, memory.work, memory.room)
+    add_products(rows.E, own.dchi, memory.dy)
+    for i in range(memory.y.shape[0]):
+        for j in range(own.w.shape[0]):
+            memory.dy[i, j] -= memory.dlam[i, j]
+            if memory.dy[i, j] < 0.0:
+                memory.room[j] = min(memory.room[j], -memory.y[i, j] / memory.dy[i, j])
+    for j in range(own.w.shape[0]):
+        memory.room[j] = min(1.0, 0.9 * memory.room[j])
+    interior_point.advance_sets(memory.room, memory.y, memory.dy)
+    interior_point.advance_sets(memory.room, own.chi, own.dchi)
 
 
 @body_of(interior_point.reach_layer, Rows)
 def reach_ellipsoids(rows: Rows, layout: Layout, h: int, memory: Memory, own: Own) -> float:
     """At most |P0| + |G|."""
     rows, memory = layer(layout, h, (rows, memory))
-    m, k, R = rows.G.shape
-    square = memory.work[0]
-    for t in range(m):
-        fill(square, 0.0)
-        for i in range(k):
-            for j in range(R):
-                square[j] += rows.G[t, i, j] * rows.G[t, i, j]
-        for j in range(R):
-            memory.entries[t, j] = abs(rows.P0[t, j]) + np.sqrt(square[j])
+    row_lengths(rows.G, memory.entries)
+    for t in range(rows.P0.shape[0]):
+        for j in range(rows.P0.shape[1]):
+            memory.entries[t, j] += abs(rows.P0[t, j])
     return 1e-14
 
 
@@ -108,7 +165,7 @@ def open_ellipsoids(rows: Rows, layout: Layout, h: int, tau: float, memory: Memo
 def look_at_ellipsoids(rows: Rows, layout: Layout, h: int, tau: float, memory: Memory, own: Own) -> None:
     """P = P0 + G chi."""
     rows, memory, own = layer(layout, h, (rows, memory, own))
-    points(rows, own.chi, memory.P)
+    affine(rows.P0, rows.G, own.chi, 0.0, memory.P)
     for j in range(own.w.shape[0]):
         memory.barrier[j] = own.free[j] * np.log(own.w[j])
         own.omega[j] = interior_point.near_path(own.omega[j], tau / own.w[j])
@@ -156,10 +213,9 @@ def aim_ellipsoids(
     add_sums(rows.E, memory.pull, own.aim)
     add_price_sums(rows.G, view1(memory.V, layout[h].states, m), own.aim)
     forward_substitute(own.triangle, own.aim)
-    fill(memory.shift, 0.0)
-    for i in range(k):
-        for j in range(R):
-            memory.shift[j] -= own.aim[i, j] * own.aim[i, j]
+    sum_products(own.aim, own.aim, memory.shift)
+    for j in range(R):
+        memory.shift[j] = -memory.shift[j]
     backward_substitute(own.triangle, own.aim)
     add_products(rows.G, own.aim, memory.entries)
 
@@ -173,22 +229,18 @@ def move_ellipsoids(rows: Rows, layout: Layout, h: int, memory: Memory, own: Own
     add_price_sums(rows.G, view1(memory.dV, layout[h].states, m), own.dchi)
     forward_substitute(own.triangle, own.dchi)
     backward_substitute(own.triangle, own.dchi)
-    along, square = memory.work[0], memory.work[1]
-    fill(along, 0.0)
-    fill(square, 0.0)
     for i in range(k):
         for j in range(R):
             own.dchi[i, j] += own.aim[i, j]
-            along[j] += own.chi[i, j] * own.dchi[i, j]
-            square[j] += own.dchi[i, j] * own.dchi[i, j]
+    along, square = memory.work[0], memory.work[1]
+    stay_in_ball(own, memory.work, memory.room)
     add_products(rows.E, own.dchi, memory.dy)
     for j in range(R):
         own.dw[j] = -2.0 * along[j]
         own.domega[j] = own.pull[j] - own.omega[j] - own.omega[j] / own.w[j] * own.dw[j]
         own.second[j] = own.domega[j] * own.dw[j] - own.omega[j] * square[j]
-        memory.room[j] = -own.omega[j] / own.domega[j] if own.domega[j] < 0.0 else 1e30
-        if square[j] > 0.0:
-            memory.room[j] = min(memory.room[j], way_to_sphere(along[j], square[j], own.w[j]))
+        if own.domega[j] < 0.0:
+            memory.room[j] = min(memory.room[j], -own.omega[j] / own.domega[j])
         along[j] = own.second[j]
 
 
@@ -212,22 +264,22 @@ def answer_ellipsoids(rows: Rows, layout: Layout, h: int, memory: Memory, own: O
     """Row bounds P0.V - E0.lam - |G'V - E'lam|."""
     rows, memory, own = layer(layout, h, (rows, memory, own))
     m, k, R = rows.G.shape
-    points(rows, own.chi, memory.entries)
-    lowest, size = memory.work[0], memory.work[1]
-    tightest(rows.E0, rows.E, own.chi, lowest, size, memory.work[2])
+    affine(rows.P0, rows.G, own.chi, 0.0, memory.entries)
+    affine(rows.E0, rows.E, own.chi, -np.inf, memory.dy)
+    size = memory.work[0]
+    sum_products(own.chi, own.chi, size)
+    # So written, a point that is no number is outside.
     inside = True
     for j in range(R):
-        # So written, a point that is no number is outside.
-        if not (size[j] - 1.0 <= ROW_ROUNDING and lowest[j] >= -ROW_ROUNDING):
-            inside = False
+        inside = inside and size[j] - 1.0 <= ROW_ROUNDING
+    for i in range(rows.E0.shape[0]):
+        for j in range(R):
+            inside = inside and memory.dy[i, j] >= -ROW_ROUNDING
     slope = own.column[:k]
     fill_table(slope, 0.0)
     add_sums(rows.E, memory.lam, slope)
     add_price_sums(rows.G, view1(memory.V, layout[h].states, m), slope)
-    fill(size, 0.0)
-    for i in range(k):
-        for j in range(R):
-            size[j] += slope[i, j] * slope[i, j]
+    sum_products(slope, slope, size)
     interior_point.mean_of_entries(rows.P0, view1(memory.V, layout[h].states, m), memory.ahead)
     for i in range(rows.E0.shape[0]):
         for j in range(R):
@@ -248,13 +300,52 @@ def fill_table(table: Floats, value: float) -> None:
         fill(table[i], value)
 
 
+@kernel
+def way_to_sphere(along: float, length: float, inside: float) -> float:
+    """The positive root alpha of ``|x + alpha d|^2 = 1``, given x.d, |d|^2 > 0 and 1 - |x|^2.
+
+    The same root in two forms: near the sphere the other one cancels, and would step outside.
+    """
+    room = max(inside, 0.0)
+    root = np.sqrt(along * along + length * room)
+    return float(room / (root + along) if along > 0.0 else (root - along) / length)
+
+
 @inner_kernel
-def points(rows: Any, chi: Floats, P: Floats) -> None:
-    """P = P0 + G chi, entries below zero (by rounding) set to zero."""
-    add_products(rows.G, chi, P)
-    for t in range(P.shape[0]):
-        for j in range(P.shape[1]):
-            P[t, j] = max(P[t, j] + rows.P0[t, j], 0.0)
+def stay_in_ball(own: Any, work: Floats, room: Floats) -> None:
+    """``room``: the longest step along dchi within the ball; chi.dchi and |dchi|^2 into the first rows of ``work``."""
+    sum_products(own.chi, own.dchi, work[0])
+    sum_products(own.dchi, own.dchi, work[1])
+    for j in range(room.shape[0]):
+        room[j] = way_to_sphere(work[0, j], work[1, j], own.w[j]) if work[1, j] > 0.0 else 1e30
+
+
+@inner_kernel
+def sum_products(x: Floats, y: Floats, out: Floats) -> None:
+    """``out_j = sum_i x_ij y_ij``."""
+    for j in range(x.shape[1]):
+        out[j] = 0.0
+    for i in range(x.shape[0]):
+        for j in range(x.shape[1]):
+            out[j] += x[i, j] * y[i, j]
+
+
+@inner_kernel
+def row_lengths(slopes: Floats, out: Floats) -> None:
+    """``out_i = |slopes_i|``."""
+    for i in range(slopes.shape[0]):
+        sum_products(slopes[i], slopes[i], out[i])
+        for j in range(out.shape[1]):
+            out[i, j] = np.sqrt(out[i, j])
+
+
+@inner_kernel
+def affine(base: Floats, slopes: Floats, x: Floats, least: float, out: Floats) -> None:
+    """``out_i = base_i + slopes_i . x``, or ``least`` where that is more (rounding takes entries of P below zero)."""
+    add_products(slopes, x, out)
+    for i in range(out.shape[0]):
+        for j in range(out.shape[1]):
+            out[i, j] = max(out[i, j] + base[i, j], least)
 
 
 @inner_kernel

@@ -35,12 +35,12 @@ EXTENTS = {
     "entry": ("nexts", "sets"), "row": ("rows", "sets"), "free": ("free", "sets"), "triangle": ("triangles", "sets"),
     "slope": ("nexts", "free", "sets"), "row_slope": ("rows", "free", "sets"), "state": ("around",),
     "diag": ("states", "states"), "off": ("states", "nexts"), "stack": ("nexts", "columns", "sets"),
-    "column": ("columns", "sets"), "room": ("room",), "work": ("lines", "widest"),
+    "column": ("columns", "sets"), "work": ("lines", "widest"),
 }  # fmt: skip
 #: Scratch: buffers that the layers use in turn.
-SCRATCH = ("stack", "column", "room", "work")
+SCRATCH = ("stack", "column", "work")
 #: n states, m next states, n + m, N = n A blocks, R row sets, inequalities and free coordinates k per row set, k + 1,
-#: entries of a triangle of size k, scratch for one set, rows of ``work``, blocks of the widest layer; then offsets.
+#: entries of a triangle of size k, rows of ``work``, blocks of the widest layer; then offsets.
 LAYER: Any = np.dtype(
     [(name, np.int64) for name in dict.fromkeys(name for names in EXTENTS.values() for name in names)]
     + [(f"{kind}_at", np.int64) for kind in EXTENTS]
@@ -65,7 +65,6 @@ class Per:
     Off = Annotated[Floats, "off"]
     Stack = Annotated[Floats, "stack"]
     Column = Annotated[Floats, "column"]
-    Room = Annotated[Floats, "room"]
     Work = Annotated[Floats, "work"]
 
 
@@ -88,7 +87,6 @@ def make_layout(
     here["rows"], here["free"] = [*rows, 0], [*free, 0]
     here["columns"] = here["free"] + 1
     here["triangles"] = here["free"] * here["columns"] // 2
-    here["room"] = 3 * here["rows"] + here["free"] * (here["free"] + 3)
     layout["lines"], layout["widest"] = 8, here["blocks"].max()
     for kind, names in EXTENTS.items():
         lengths = np.prod([here[name] for name in names if name != "around"] or here["states"][None], axis=0)

@@ -13,6 +13,7 @@ from functools import cached_property, partial, singledispatch
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.linalg import norm
 from numpy.typing import ArrayLike, NDArray
 
 from advmdp._arrays import Floats
@@ -23,7 +24,6 @@ from advmdp.layered import checked_available, masked_layers, with_copied_rows
 from advmdp.rows.ellipsoid import EMPTY_MARGIN
 from advmdp.solvers import box, ellipsoid, interior_point, mixtures
 from advmdp.solvers.balls import Balls
-from advmdp.solvers.centring import Points, place_points
 from advmdp.solvers.conditional import conditional_step
 from advmdp.solvers.layout import addresses, allocate, make_layout
 from advmdp.solvers.masks import StandIns, stand_ins
@@ -59,8 +59,11 @@ from advmdp.solvers.triples import solve_known, solve_triples
 # The first mu is at least this share of the largest cost and of the spread of the starting prices.
 MU = 0.03
 LEAST_COST = 0.02
-# A point whose smallest slack is below this share of an even split is centred again before a warm start.
-WARM_COMFORT = 0.1
+# A warm start goes a share of the way from the point that is known of each row set to where the last step ended, the
+# further the less the rows have moved in that step: the share loses PER_MOVE times their relative move.
+PER_MOVE = 1.25
+LEAST_SHARE = 0.2
+LARGEST_SHARE = 0.95
 # The first mu of a warm start: this multiple of the usual one, times the share of the way to the last step not gone.
 WARM_MU = 0.3
 
@@ -78,7 +81,8 @@ _CHAIN = (_Attempt("cold", 40, 1.0), _Attempt("careful", 100, 1.0))
 
 
 def _warm_attempt(share: float) -> _Attempt:
-    return _Attempt("warm", 40, WARM_MU * (1.0 - share))
+    """One that takes longer than a cold one does would rather have begun as that."""
+    return _Attempt("warm", 25, WARM_MU * (1.0 - share))
 
 
 def mirror_descent_step(
@@ -294,9 +298,19 @@ class _Search:
 
 
 def _given(warm: Mapping[str, Floats], name: str, like: Floats) -> Floats | None:
-    """What ``warm`` has under this name, if it belongs to a problem of this shape."""
+    """What ``warm`` has under this name, if it belongs to a problem of this shape: rows, or points of unit balls."""
     vector = warm.get(name)
-    return None if vector is None or vector.shape != like.shape else vector
+    return (
+        vector
+        if vector is not None and vector.shape == like.shape and np.abs(vector).max(initial=0.0) <= 1.001
+        else None
+    )
+
+
+def _warm_share(centre: Floats, before: Floats | None, last: Floats) -> float:
+    """How far to go from ``centre`` back to ``last``, given how far that had moved from ``before``."""
+    moved, away = (norm(last - (centre if other is None else other)) for other in (before, centre))
+    return min(max(1.0 - PER_MOVE * float(moved / away), LEAST_SHARE), LARGEST_SHARE) if moved < away else LEAST_SHARE
 
 
 def _kept(name: str, rows: Floats, before: Floats | None) -> Warm:
@@ -335,24 +349,18 @@ def _solve_polyhedra(
     warm: Mapping[str, Floats], tolerance: float,
 ) -> Answer:  # fmt: skip
     """The attempts over row sets P0 + G chi, E0 + E chi >= 0, |chi| <= 1, with points chi of them."""
-    last, before, known = (_given(warm, name, chi) for name in ("chi", "before", "centre"))
-    centre = (chi if known is None else known).copy()
-    places = addresses(rows)
-
-    def place(comfort: float, last: Floats, before: Floats) -> float:
-        points = addresses(Points(centre, last, before, space.own.chi))
-        return place_points(space.layout, places, comfort, points, space.memory.work, space.own.scratch)
+    last, before = (_given(warm, name, chi) for name in ("chi", "before"))
+    space.own.given[:] = chi
 
     def restart() -> None:
-        centre[:] = chi
-        place(np.inf, centre, centre)
+        space.own.chi[:] = chi
 
-    def kept() -> Warm:
-        return _kept("chi", space.own.chi, last) | {"centre": centre.copy()}
-
-    search = _Search(confidence_set, space, space.layout, rows, problem, tolerance, kept)
+    search = _Search(
+        confidence_set, space, space.layout, rows, problem, tolerance, lambda: _kept("chi", space.own.chi, last)
+    )
     if last is not None:
-        share = place(np.inf if known is None else WARM_COMFORT, last, centre if before is None else before)
+        share = _warm_share(chi, before, last)
+        space.own.chi[:] = chi + share * (last - chi)
         if search.solved(_warm_attempt(share)):
             return search.answer
     return search.from_anew(restart)
@@ -377,7 +385,8 @@ def _solve_box(confidence_set: BoxSet, problem: Problem, warm: Mapping[str, Floa
         confidence_set, space, layout, rows, problem, tolerance, lambda: _kept("kernels", memory.kept_kernels, last)
     )
     if last is not None:
-        share = box.move_inside(layout, places, last, np.empty(0) if before is None else before, space.places[0])
+        share = _warm_share(memory.kernels, before, last)
+        box.move_inside(layout, places, last, share, space.places[0])
         if search.solved(_warm_attempt(share)):
             return search.answer
     return search.from_anew(restart)
