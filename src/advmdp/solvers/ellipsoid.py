@@ -22,6 +22,8 @@ from advmdp.solvers.layout import Layout, Per, fill, layer, record, view1
 CERTIFIABLE = 1.25
 # Slacks below this leave a set no interior.
 THINNEST = 1e-14
+# Less than this share of a diagonal entry of K is what rounding left of it.
+PIVOT = 1e-15
 # Where the iteration starts a slack is no less than this share of what the set, as far as its ball says, leaves it; and
 # after so many steps a point that is not inside never will be.
 COMFORT = 0.2
@@ -421,13 +423,15 @@ def factor_blocks(E: Floats, lam: Floats, inverse: Floats, own: Own, work: Float
     for o in range(k):
         for i in range(o, k):
             entry = triangle[i * (i + 1) // 2 + o]
+            for j in range(R if i == o else 0):
+                scaled[j] = PIVOT * entry[j]
             for l in range(o):  # noqa: E741
                 left, right = triangle[i * (i + 1) // 2 + l], triangle[o * (o + 1) // 2 + l]
                 for j in range(R):
                     entry[j] -= left[j] * right[j]
             if i == o:
                 for j in range(R):
-                    entry[j] = own.free[j] / np.sqrt(entry[j] + (1.0 - own.free[j]))
+                    entry[j] = own.free[j] / np.sqrt(max(entry[j], scaled[j]) + (1.0 - own.free[j]))
             else:
                 scale = triangle[o * (o + 1) // 2 + o]
                 for j in range(R):

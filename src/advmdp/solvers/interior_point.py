@@ -43,7 +43,7 @@ CERTAIN = 1e-3
 SHARPEST = 1e-12
 # After a step shorter than this a careful iteration aims at the path, and no further along it.
 SHORT = 0.2
-# After one shorter than this another start is the better one.
+# After two in turn that are shorter than this another start is the better one.
 HOPELESS = 1e-3
 # See :func:`near_path`.
 FAR = 1000.0
@@ -194,7 +194,7 @@ def iterate(
     tau, count = start(layout, rows, step, tau, per_spread, settled, memory, own)
     best = np.nan, np.inf, np.inf
     stuck = False
-    length = 1.0
+    gone = 1.0
     for iteration in range(limit + 1):
         mu, weighted, flow = look(layout, rows, step, tau, iteration == 0, memory, own)
         mu /= count
@@ -206,7 +206,7 @@ def iterate(
             if good or last:
                 break
         assemble(layout, rows, careful, memory, own)
-        target = mu if careful and length < SHORT else UNHURRIED * mu
+        target = mu if careful and gone < SHORT else UNHURRIED * mu
         if not careful:
             # Mehrotra's rule: the less complementarity the predictor leaves, the closer the aim.
             longest, second, largest = direction(layout, rows, tau, 0.0, 0.0, memory, own)
@@ -218,11 +218,12 @@ def iterate(
         stuck = not largest < np.inf
         if not stuck:
             short = min(BOLD, max(BOLDEST, 10.0 * target / mu))
-            length = min(1.0, (1.0 - short) * longest)
-            length = min(length, LARGEST_MOVE / largest) if largest > 0.0 else length
-            advance(layout, rows, length, memory, own)
-            tau += length * (target - tau)
-            stuck = length < HOPELESS and not careful
+            before = gone
+            gone = min(1.0, (1.0 - short) * longest)
+            gone = min(gone, LARGEST_MOVE / largest) if largest > 0.0 else gone
+            advance(layout, rows, gone, memory, own)
+            tau += gone * (target - tau)
+            stuck = max(gone, before) < HOPELESS and not careful
     return best[0], best[1], best[2], iteration
 
 
