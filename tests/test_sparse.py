@@ -154,8 +154,7 @@ def cells():
 def test_learners_play_alike(name, world, monkeypatch):
     dense = make_world(world, **WORLDS[world])
     ours = trajectory(sparse_world(dense), name)
-    for module in ("reps", "parts.safe"):
-        monkeypatch.setattr(f"advmdp.learners.{module}.all_kernels", all_possible_kernels(dense))
+    monkeypatch.setattr("advmdp.learners.reps.all_kernels", all_possible_kernels(dense))
     # Steps over pairs and triples are certified to a gap of 1e-8: two that begin 1e-16 apart may end at different
     # points that both are, which is 1e-5 in a policy.
     atol = 1e-12 if "reps" not in name or name in SCALABLE else 2e-5

@@ -10,6 +10,7 @@ from math import log, sqrt
 
 import numpy as np
 
+from advmdp.confidence import BoxSet
 from advmdp.solvers import lower_occupancy, upper_occupancy
 from advmdp.solvers.occupancy_bounds import extreme_rows
 from tests.learners.portfolio_reference import ZETA, Reference
@@ -20,6 +21,7 @@ class SharpReference:
 
     def __init__(self, model, *, shared):
         self.sets = Reference(model, shared=shared)
+        self.sets.set = BoxSet(self.sets.rows(0.0), self.sets.rows(1.0))  # before the first episode: all kernels
         self.A, self.H, self.S = model.n_actions, model.horizon, sum(model.layer_sizes)
         self.n = (self.S - 1) * self.A
         self.D = 4.0 * self.H * log(self.A)
