@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from advmdp._arrays import Floats
-from advmdp._compiled import body_of, inner_kernel, kernel
+from advmdp._compiled import body_of, inlined_kernel, inner_kernel, kernel
 from advmdp.solvers import interior_point, tridiagonal
 from advmdp.solvers.certificate import ROW_ROUNDING
 from advmdp.solvers.interior_point import Memory
@@ -96,7 +96,7 @@ def begin_ellipsoids(rows: Rows, layout: Layout, h: int, memory: Memory, own: Ow
     return tridiagonal.sum_of(own.free)
 
 
-@inner_kernel
+@inlined_kernel
 def look_outside(rows: Any, memory: Any, own: Any) -> float:
     """Where the slacks of points are not much smaller than ``y``, they take its place; the number of sets that are left
     with others, of which ``free`` is 1.  ``dlam`` receives how much too large these slacks are."""
@@ -120,7 +120,7 @@ def look_outside(rows: Any, memory: Any, own: Any) -> float:
     return tridiagonal.sum_of(own.free)
 
 
-@inner_kernel
+@inlined_kernel
 def move_inside(rows: Any, memory: Any, own: Any) -> None:
     """A step of Newton's method for the minimum of -sum log y - log w in each set that is ``free``; others stay.  By
     how much slacks are too large shrinks with the length of the step."""
@@ -438,7 +438,7 @@ def factor_blocks(E: Floats, lam: Floats, inverse: Floats, own: Own, work: Float
                     entry[j] *= scale[j]
 
 
-@inner_kernel
+@inlined_kernel
 def factor_by_rotations(E: Floats, lam: Floats, inverse: Floats, own: Own, work: Floats) -> None:
     """The same without forming K: its roots are rotated in one by one, so that small parts of it survive beside large
     ones; its eigenvalues may spread over twenty decades and more."""
