@@ -68,8 +68,8 @@ def test_a_step_like_the_last_one_succeeds_warm(family: str) -> None:
     assert abs(first.value - second.value) <= 2e-8
 
 
-# Deep occupancies and thin sets.  Simplex 631: only just not empty, into which no centring finds from far outside.
-# Simplex 30025: nearly a point, out of which the centring stepped.  Box 30040 and 91014: rare states at kinks.
+# Deep occupancies and thin sets.  Simplex 631: only just not empty, into which no point finds from far outside.
+# Simplex 30025: nearly a point, out of which an earlier start stepped.  Box 30040 and 91014: rare states at kinks.
 # Box 20126 and 70060, simplex 123022 and 140290: lost by the interior point before this one.  l1 546: lost by the dual
 # that barriers smoothed.  l1 631 and 1479: prices went astray as tau fell for good.  Ellipsoid 1219 and 838: rare
 # states from which Newton's steps did not return.
