@@ -300,11 +300,8 @@ class _Search:
 def _given(warm: Mapping[str, Floats], name: str, like: Floats) -> Floats | None:
     """What ``warm`` has under this name, if it belongs to a problem of this shape: rows, or points of unit balls."""
     vector = warm.get(name)
-    return (
-        vector
-        if vector is not None and vector.shape == like.shape and np.abs(vector).max(initial=0.0) <= 1.001
-        else None
-    )
+    fits = vector is not None and vector.shape == like.shape and np.abs(vector).max(initial=0.0) <= 1.001
+    return vector if fits else None
 
 
 def _warm_share(centre: Floats, before: Floats | None, last: Floats) -> float:
